@@ -13,6 +13,7 @@ Read next: ``algebra.py``, ``run.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ANY_WEIGHT = 1 << 62  # a bound that stands for "not known"
+
+
+@dataclass(frozen=True)
+class StayingRows:
+    """The rows that a delta leaves as they are. Together with those that it adds they are the content afterwards."""
+
+    files: tuple[Path, ...]
+    added_from: int  # of the delta's own files those from this place on hold the rows that it adds, and no others
 
 
 class Delta:
@@ -53,8 +62,7 @@ class Delta:
         self.weighed = weighed
         self.table = table
         self.files = tuple(files)
-        # Files with the rows that the tick leaves as they are, where these were found on the way.
-        self.staying: tuple[Path, ...] | None = None
+        self.staying: StayingRows | None = None  # where these were found on the way
         self._build = build
         self._frames = FrameCache()
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.views import thresholds
-from headwater.views.state.lookups.current_rows import current_rows
+from headwater.views.state.lookups.keyed_pass import current_rows
 from headwater.views.state.run import STAGING, RowWriter, Run, RunFile, adopt_run, weigh_files
 
 if TYPE_CHECKING:

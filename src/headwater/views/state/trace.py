@@ -29,11 +29,11 @@ from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.state.algebra import consolidate, latest, weighted_schema
-from headwater.views.state.delta import Delta
+from headwater.views.state.delta import Delta, StayingRows
 from headwater.views.state.lookups.arrangements import Arrangements
 from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, consolidated, expanded
-from headwater.views.state.run import Run, adopt_run, read_run, verify_run, weigh, weigh_files, write_run
+from headwater.views.state.run import Run, adopt_run, read_run, verify_run, weigh, write_run
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
@@ -277,19 +277,23 @@ class Trace:
 
         return RunMerge(self, self.runs)
 
-    def adopt_content(self, staying: Sequence[Path], newest: Run) -> Run | None:
+    def adopt_content(self, staying: StayingRows, newest: Run) -> Run | None:
         """What is there after a tick as one run, for ``merge_of_all``; None when nothing is left.
 
         It has the files of the rows that stayed, and those files of the tick's run that add rows: both runs list them.
         """
         from headwater.views.state.merge import adopt_merged
 
-        added = [file for file in newest.files if weigh_files([self.folder / file.name]).weight_min > 0]
-        return adopt_merged(self, staying, added, first_tick=self.runs[0].first_tick, last_tick=newest.last_tick)
+        first, last = self.runs[0].first_tick, newest.last_tick
+        return adopt_merged(self, staying.files, newest.files[staying.added_from :], first_tick=first, last_tick=last)
 
     def prepare(self, run: Run) -> None:
         """Sort a run for the lookups known so far, so that the first one after a merge does not wait."""
         self._arrangements.prepare(self._piece(run), self.schema)
+
+    def unmap(self) -> None:
+        """Let go of the sorted copies; a lookup opens their files again. For a tick after which they are of no use."""
+        self._arrangements.forget([run.identity for run in self.runs])
 
     def prune(self, keep: Collection[Run]) -> None:
         """Delete every file of this folder that belongs to none of these runs."""

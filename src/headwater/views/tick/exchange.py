@@ -5,12 +5,12 @@ and each row that is current goes into one of two files, that of the rows that l
 Invariants: memory does not grow with the state, only with the rows of the tick, which ``tick_rows_max`` bounds. A file
 that this module leaves behind in a crash belongs to no run.
 Not here: few keys (``Trace.lookup``); which rows of a range are the last of their keys (``inputs.py``); which rows of
-the state are current (``views/state/lookups/current_rows.py``).
+the state are current (``views/state/lookups/keyed_pass.py``).
 Read next: ``inputs.py``, ``views/state/state_store.py``, which makes runs of the files.
 
-Why not by Spark: to replace rows of a table of 2 million by 1.8 million changes takes it 3.8 s of processor time (a hash
-join by key, the rows written as Parquet), and this pass 0.7 s; 1.1 s where the keys are numbers far apart, 1.5 s where
-they are texts.
+Why not by Spark: to replace rows of a table of 2 million by 1.8 million changes takes it 3.8 s of processor time (a
+hash join by key, the rows written as Parquet), and this pass 0.7 s; 1.1 s where the keys are numbers far apart, 1.5 s
+where they are texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import contextlib
 import gc
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from headwater.log.storage.files import Files
 from headwater.views.state.algebra import negate
-from headwater.views.state.delta import Delta
-from headwater.views.state.lookups.current_rows import current_rows
+from headwater.views.state.delta import Delta, StayingRows
 from headwater.views.state.lookups.key_index import NOT_FOUND, KeyIndex
+from headwater.views.state.lookups.keyed_pass import current_rows
 from headwater.views.state.run import STAGING, RowWriter
 from headwater.views.state.trace import Trace
 
@@ -43,12 +43,27 @@ def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> De
     ``keeps``: the rows that stay are written as well, so that the content afterwards is known.
     """
     new = new.select(trace.schema.names).cast(trace.schema)
+    if keeps:
+        trace.unmap()  # the rows that stay will be sorted anew
+    place = _staging(trace.folder, trace.files)
+    paths = [trace.folder / f"{place}-{part}{MARK}{STAGING}" for part in ("old", "new", "kept")]
+    try:
+        old, added, kept = _written(trace, keys, new, paths, keeps=keeps)
+    except BaseException:
+        _remove(trace.files, paths)
+        raise
+    changes = Delta.written([path for path, rows in zip(paths[:2], (old, added), strict=True) if rows], trace.schema)
+    if keeps and changes.rows:
+        changes.staying = StayingRows(tuple(paths[2:] if kept else ()), added_from=1 if old else 0)
+    of_no_use = [path for path, rows in zip(paths, (old, added, kept if changes.rows else 0), strict=True) if not rows]
+    _remove(trace.files, of_no_use)
+    return changes
+
+
+def _written(trace: Trace, keys: pa.Table, new: pa.Table, paths: Sequence[Path], *, keeps: bool) -> Sequence[int]:
+    """Write the rows that leave, come and stay into these three files; how many there are of each."""
     with contextlib.ExitStack() as stack:
-        place = _staging(trace.folder, trace.files)
-        old, added, kept = (
-            stack.enter_context(RowWriter(trace.folder / f"{place}-{part}{MARK}{STAGING}", trace.schema))
-            for part in ("old", "new", "kept")
-        )
+        old, added, kept = (stack.enter_context(RowWriter(path, trace.schema)) for path in paths)
         # Arrow works without Python's lock: the new rows are written while the old ones are looked for.
         beside = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="headwater-exchange"))
         writing = beside.submit(added.add, new)
@@ -57,11 +72,12 @@ def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> De
             if keeps:
                 kept.add(staying)
         writing.result()
-    for empty in (writer for writer in (old, added, kept) if not writer.rows):
-        trace.files.unlink(empty.path, label="exchange.unlink")
-    changes = Delta.written([writer.path for writer in (old, added) if writer.rows], trace.schema)
-    changes.staying = tuple(writer.path for writer in (kept,) if writer.rows) if keeps else None
-    return changes
+    return old.rows, added.rows, kept.rows
+
+
+def _remove(files: Files, paths: Sequence[Path]) -> None:
+    for path in paths:
+        files.unlink(path, label="exchange.unlink")
 
 
 def release_memory() -> None:
@@ -75,7 +91,7 @@ def _staging(folder: Path, files: Files) -> str:
     files.make_dir(folder, label="run.make_directory")
     for path in folder.glob(f"*{MARK}{STAGING}"):
         if path.stat().st_mtime < time.time() - LEFT_BEHIND_SECONDS:
-            files.unlink(path, label="exchange.unlink")
+            _remove(files, [path])
     return uuid.uuid4().hex
 
 

@@ -90,9 +90,9 @@ def test_ticks_of_many_keys_are_those_of_a_dictionary(data: st.DataObject) -> No
         difference = {text: after.get(text, 0) - before.get(text, 0) for text in before | after}
 
         assert summed(changes.read()) == {text: weight for text, weight in difference.items() if weight}
-        if keeps:
+        if keeps and changes.rows:
             assert changes.staying is not None
-            kept = [pq.read_table(path) for path in changes.staying]
+            kept = [pq.read_table(path) for path in changes.staying.files]
             untouched = {
                 text: 1 for key, text in ((k, f"{k} {r['amount']}") for k, r in held.items()) if key not in rows
             }
@@ -150,7 +150,7 @@ def test_memory_does_not_grow_with_the_state(tmp_path: Path, monkeypatch: pytest
         ids = np.arange(tick * 200_000, (tick + 1) * 200_000)
         rows = Delta.local(with_weight(pa.table({"id": ids, "text": pa.array(["x" * 50]).take([0] * len(ids))}), 1))
         trace = trace.with_run(trace.write(rows, tick=tick, epoch=1))
-    monkeypatch.setattr("headwater.views.state.lookups.current_rows.BATCH_ROWS", 10_000)
+    monkeypatch.setattr("headwater.views.state.lookups.keyed_pass.BATCH_ROWS", 10_000)
     monkeypatch.setattr("headwater.views.state.run.GROUP_ROWS", 20_000)
     monkeypatch.setattr("headwater.views.state.run.READ_ROWS", 10_000)
     held: list[int] = []
@@ -180,3 +180,46 @@ def test_what_a_crash_left_is_removed_by_a_later_exchange(tmp_path: Path, monkey
     exchanged(trace, new, with_weight(new, 1), keeps=False)
 
     assert not left.exists()
+
+
+def test_what_changes_nothing_leaves_no_file(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, pa.schema([("id", pa.int64())]), key=["id"])
+    rows = Delta.local(with_weight(pa.table({"id": [1, 2]}), 1))
+    trace = trace.with_run(trace.write(rows, tick=1, epoch=1))
+    absent = pa.table({"id": [7]})
+
+    changes = exchanged(trace, absent, with_weight(absent.slice(0, 0), 1), keeps=True)
+
+    assert changes.rows == 0
+    assert changes.staying is None
+    assert not list(tmp_path.glob(f"*{STAGING}"))
+
+
+def test_an_exchange_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    trace = Trace(tmp_path, pa.schema([("id", pa.int64())]), key=["id"])
+    monkeypatch.setattr(exchange, "_parted", fail)
+    new = pa.table({"id": [1]})
+
+    with pytest.raises(OSError, match="no space"):
+        exchanged(trace, new, with_weight(new, 1), keeps=True)
+
+    assert not list(tmp_path.glob(f"*{STAGING}"))
+
+
+def test_keys_are_still_looked_up_after_an_exchange_that_was_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thresholds, "ARRANGEMENT_FILE_ROWS_MIN", 1)
+    trace = Trace(tmp_path, pa.schema([("id", pa.int64())]), key=["id"])
+    rows = Delta.local(with_weight(pa.table({"id": [1, 2]}), 1))
+    trace = trace.with_run(trace.write(rows, tick=1, epoch=1))
+    one = pa.table({"id": [2]})
+    before = trace.lookup(["id"], one, ["id"])
+
+    exchanged(trace, one, with_weight(one, 1), keeps=True)
+
+    assert trace.lookup(["id"], one, ["id"]).equals(before)
+    assert before.to_pylist() == [{"id": 2, "_weight": 1}]
