@@ -43,8 +43,6 @@ def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> De
     ``keeps``: the rows that stay are written as well, so that the content afterwards is known.
     """
     new = new.select(trace.schema.names).cast(trace.schema)
-    if keeps:
-        trace.unmap()  # the rows that stay will be sorted anew
     place = _staging(trace.folder, trace.files)
     paths = [trace.folder / f"{place}-{part}{MARK}{STAGING}" for part in ("old", "new", "kept")]
     try:

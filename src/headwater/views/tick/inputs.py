@@ -257,6 +257,9 @@ class InputRelation:
 
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
         """Old rows of the keys with -1, the last rows of the range with +1."""
+        count = sum(stop[number] - start.get(number, 0) for number in stop)
+        if isinstance(trace, Trace) and _worth_a_pass(count, trace):
+            trace.unmap()  # the rows will be sorted anew; until then their pages need not be held
         rows = self.read(start, stop, [*self.schema.names, DELETED])
         last = last_of_each(rows, self.key)
         latest = rows if last.all() else rows.filter(pa.array(last))
@@ -266,10 +269,15 @@ class InputRelation:
         keys = latest.select(list(self.key))
         del rows, latest  # a tick may have half a gigabyte of them
         assert isinstance(trace, Trace)
-        many = keys.num_rows > thresholds.LOOKUP_KEYS_MAX and keys.num_rows > thresholds.LOOKUP_PART * trace.rows
+        many = _worth_a_pass(keys.num_rows, trace)
         # An old row and a new one for each key: so many are files for Spark.
         if (many and 2 * keys.num_rows > thresholds.TASK_ROWS_MAX) or keys.num_rows > thresholds.LOOKUP_KEYS_MOST:
             return exchanged(trace, keys, with_weight(new, 1), keeps=many)
         found = trace.consolidated_table() if many else trace.lookup(list(self.key), keys, self.schema.names)
         both = union(negate(matching(found, self.key, keys)), with_weight(new, 1))
         return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
+
+
+def _worth_a_pass(keys: int, trace: Trace) -> bool:
+    """Whether a lookup of so many keys would touch nearly all of the state."""
+    return keys > thresholds.LOOKUP_KEYS_MAX and keys > thresholds.LOOKUP_PART * trace.rows

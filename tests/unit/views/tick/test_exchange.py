@@ -219,6 +219,7 @@ def test_keys_are_still_looked_up_after_an_exchange_that_was_not_committed(
     one = pa.table({"id": [2]})
     before = trace.lookup(["id"], one, ["id"])
 
+    trace.unmap()
     exchanged(trace, one, with_weight(one, 1), keeps=True)
 
     assert trace.lookup(["id"], one, ["id"]).equals(before)
