@@ -187,13 +187,19 @@ class KafkaBroker:
 
     def ends(self, topic: str) -> dict[int, int]:
         """The end of what is committed, of each partition."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         numbers = self.admin.list_topics(topic, 30).topics[topic].partitions
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
-        found = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {place.partition: future.result(30).offset for place, future in found.items()}
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            found = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+            try:
+                return {place.partition: future.result(30).offset for place, future in found.items()}
+            except KafkaException:  # a broker that just came back does not lead its partitions yet
+                assert time.monotonic() < deadline, self.said()
+                time.sleep(0.05)
 
     def read(self, topic: str) -> list[Any]:
         """Every committed message, in the order of each partition; a plain consumer, which is the oracle."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
-import os
 import signal
 import time
 import uuid
@@ -185,16 +183,17 @@ def test_a_reader_is_never_shown_a_part_of_a_tick_and_each_tick_once(
     for number in range(kills):
         for _ in range(5):
             view.change([{"id": row, "name": f"t{view.tick + 1}"} for row in range(20)])
-        process = context.Process(target=ticks_one_by_one, args=(home, sink, view))
+        process = context.Process(target=ticks_one_by_one, args=(home, sink, view), daemon=True)
         process.start()
-        known = count(kafka, topic)
-        eventually(lambda known=known: count(kafka, topic) > known + 5, "a tick of this process")
-        if number == 1:
-            kafka.kill()
-            kafka.start()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
+        try:
+            known = count(kafka, topic)
+            eventually(lambda known=known: count(kafka, topic) > known + 5, "a tick of this process")
+            if number == 1:
+                kafka.kill()
+                kafka.start()
+        finally:
+            process.kill()
+            process.join()
     with Log(home, maintenance_interval=None) as log:
         task = SinkTask("copy", "the view", "app", sink, view, log)
         eventually(lambda: task.catch_up().tick == view.tick, "the rest")

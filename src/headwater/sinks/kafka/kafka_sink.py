@@ -151,7 +151,8 @@ class KafkaTarget(Target):
             return facts
         if self._producer is None:
             check_fence(self._fence(self.tokens.last()), self.context, epoch, filling=filling)
-            identity = f"headwater/{self.context.identity}"
+            # By the topic, which belongs to one sink: apps of one name may write to others of the same cluster.
+            identity = f"headwater/{self.topic}"
             timeout_ms = int(to_seconds(self.declared.transaction_timeout) * 1000)
             self._producer = KafkaTransactions(self.cluster, identity, timeout_ms)
             try:
