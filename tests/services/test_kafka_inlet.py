@@ -186,10 +186,9 @@ def test_poison_goes_to_the_dead_topic_once_and_does_not_block(kafka: KafkaBroke
 
     dead = list(orders.log.get_topic("shop.dead").rows())
     assert ids(orders) == [1, 2]
-    assert [(row["message_id"], row["body"]) for row in dead] == [
-        (f"{source}/0/{offset}", body)
-        for offset, body in ((0, poison[0]), (2, poison[1]), (3, poison[2]), (4, poison[3]), (5, b""))
-    ] or {row["body"] for row in dead} == {*poison, b""}
+    assert {(row["message_id"], row["body"]) for row in dead} == {
+        (f"{source}/0/{offset}", body) for offset, body in ((0, poison[0]), *enumerate([*poison[1:], b""], start=2))
+    }
     assert len(dead) == 5
     assert dead[0]["headers"] == {"kafka-key": "a"}
     assert any("'one' is of type str, expected BIGINT" in row["reason"] for row in dead)
