@@ -27,7 +27,8 @@ from bench.views.scale import Lines, Scale, percentile
 from bench.views.shop import Shop
 from bench.views.shop_app import FIVE_VIEWS, ShopApp, opened
 
-WARM_UPS = 100  # Java has compiled what a tick runs then
+WARM_UPS = 100
+COMPILED_AFTER = 1000  # ticks: only then Java's second compiler has been at all that a tick runs
 PEER_WARM_UPS = 20
 PAUSE_S = 0.1
 SECONDS_MAX = 120.0
@@ -53,10 +54,13 @@ def measure(scale: Scale, folder: Path) -> Lines:
         lines.figure("first fill of one view", shop.load_seconds, "s")
         many = delays(shop, appends(shop, scale.tick_changes), WARM_UPS + scale.samples)[WARM_UPS:]
         single = delays(shop, single_changes(shop), WARM_UPS + scale.samples)[WARM_UPS:]
+        delays(shop, single_changes(shop), COMPILED_AFTER, pause_s=0.0)
+        later = delays(shop, single_changes(shop), scale.samples)
         shop.tick_all()
         shop.check()
     _told(lines, f"append of {scale.tick_changes} changes to visible, one view", many, 30.0, 60.0)
     _told(lines, "append of one changed row to visible, one view", single, 20.0, None)
+    _told(lines, f"the same after {COMPILED_AFTER} ticks more", later, None, None)
     _peers(lines, scale, folder, percentile(single, 0.5))
     with opened(folder / "five", scale, orders=scale.latency_orders, views=FIVE_VIEWS) as shop:
         lines.figure("first fill of five views", shop.load_seconds, "s")
@@ -107,13 +111,13 @@ def single_changes(shop: ShopApp) -> Iterator:
         yield partial(shop.orders.upsert, one_kind(shop.shop, AMOUNT, 1))
 
 
-def delays(shop: ShopApp, turns: Iterator, count: int) -> list[float]:
+def delays(shop: ShopApp, turns: Iterator, count: int, *, pause_s: float = PAUSE_S) -> list[float]:
     """Seconds from before each append until the serving store covers it."""
     took = []
     shop.app._runtime.start()
     try:
         for append in itertools.islice(turns, count):
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
             began = time.perf_counter()
             token = append()
             if not shop.app._runtime.serving.wait(token, SECONDS_MAX):
