@@ -34,7 +34,18 @@ def register_source(spark: SparkSession) -> None:
         from headwater.views.source.data_source import TopicSource
     use_this_python(spark)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
-    spark.dataSource.register(TopicSource)
+    # Spark registers the source in this session, but first looks for its name in the session that is active in this
+    # thread, and refuses a name that is there already unless the two are one.
+    sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        spark.dataSource.register(TopicSource)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 QUIET = Path(__file__).with_name("log4j2.properties")
