@@ -2,7 +2,8 @@
 
 What it is: ``SmallRuns``: the rows of small runs as Arrow, written by the transaction that commits the manifest, and
 remembered here. Eight views that change by a few rows would write twenty files a tick, each synced with its folder.
-Invariants: a manifest that is committed finds the rows of every small run that it lists; a tick that fails leaves none.
+Invariants: a manifest that is committed finds the rows of every small run that it lists; a tick that fails leaves none,
+here or in the catalog.
 Rows are removed when the last kept manifest that lists their run goes. They are compared with their checksum when they
 are read from the catalog.
 Not here: larger runs, which are files (``run.py``); when runs are merged (``merge.py``).
@@ -68,6 +69,12 @@ class SmallRuns:
             self._pending[folder, name] = rows
             self._remember((folder, name, content.checksum), table)
         return content
+
+    def drop(self, folder: str, name: str | None = None) -> None:
+        """Let go of a run that no manifest will list; without a name, of all such runs of a folder."""
+        with self._lock:
+            for place in [(folder, name)] if name is not None else [p for p in self._pending if p[0] == folder]:
+                self._pending.pop(place, None)
 
     def _remember(self, key: tuple[str, str, int], table: pa.Table) -> None:
         if key in self._tables:

@@ -9,10 +9,7 @@ Read next: ``trace.py``.
 
 from __future__ import annotations
 
-import fnmatch
-import functools
 import logging
-import os
 import re
 import shutil
 import threading
@@ -36,6 +33,7 @@ from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.manifest_entries import Listed, Place, folder_name
+from headwater.views.state.merge import RunMerge
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
@@ -80,7 +78,7 @@ class StateStore:
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
         # Merges within the tick whose runs are to be sorted for lookups: after it, so that its views have all cores.
-        self._unfinished: dict[str, Callable[[], tuple[tuple[Run, ...], Run | None]]] = {}
+        self._unfinished: dict[str, tuple[RunMerge, Run | None]] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
@@ -180,7 +178,7 @@ class StateStore:
             merge, merged = due, due.write()
         self._pending[name] = (self._pending[name][0], None)  # lookups read the merged run instead
         self._merging_since[name] = began
-        self._unfinished[name] = functools.partial(merge.finish, merged)
+        self._unfinished[name] = merge, merged
         schema = merge.trace.schema
         if merged is None:
             return Delta.nothing(schema)
@@ -228,13 +226,23 @@ class StateStore:
             writes = list(self._writes)
         wait(writes)  # a failed one is told by ``next``
         for name in names:
-            self._pending.pop(name, None)
+            if name in self._pending:
+                self._drop_small(self._new[name], self._pending.pop(name)[0])
             self._new.pop(name, None)
 
     def forget(self) -> None:
         """Drop the runs that were written and not committed: the tick failed, or a new one begins."""
         self._written()
+        for name, (run, _) in self._pending.items():
+            self._drop_small(self._new[name], run)
+        for merge, merged in self._unfinished.values():
+            self._drop_small(merge.trace, merged)
         self._pending, self._new, self._unfinished = {}, {}, {}
+
+    def _drop_small(self, trace: Trace, run: Run | None) -> None:
+        """Let go of the rows of a run that no manifest will list, if they are here; a file is pruned by its age."""
+        if self.small is not None and run is not None and run.small is not None:
+            self.small.drop(trace.folder.name, run.name)
 
     def _written(self) -> list[Future[None]]:
         """Wait until nothing is being written."""
@@ -263,16 +271,16 @@ class StateStore:
 
     def begin_merges(self, traces: Traces) -> None:
         """Merge traces that have grown too many runs, beside the next ticks."""
-        for name, finish in self._unfinished.items():
-            self._merges[name] = self._merger.submit(finish)
+        for name, (merge, merged) in self._unfinished.items():
+            self._merges[name] = self._merger.submit(merge.finish, merged)
         self._unfinished = {}
         for name, trace in traces.items():
             if not isinstance(trace, Trace) or name in self._merges or self._unmerged.get(name) is trace:
                 continue
-            merge = trace.merge_due()
-            if merge is not None:
+            due = trace.merge_due()
+            if due is not None:
                 self._merging_since[name] = time.time()
-                self._merges[name] = self._merger.submit(merge.run, self.spark)
+                self._merges[name] = self._merger.submit(due.run, self.spark)
             else:
                 self._unmerged[name] = trace
 
@@ -289,6 +297,8 @@ class StateStore:
             trace = traces.get(name)
             if isinstance(trace, Trace) and set(replaced) <= set(trace.runs):
                 traces = {**traces, name: trace.with_merge(replaced, merged)}
+            elif isinstance(trace, Trace):
+                self._drop_small(trace, merged)
         self._open = traces
         return traces
 
@@ -334,23 +344,31 @@ class StateStore:
                 self.files.unlink(self.folder / folder / name, label="state.prune")
         for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
             known, settled = listed.get(place.name, set()), place.stat().st_mtime < before
-            for name in sorted(fnmatch.filter(os.listdir(place), "*.parquet")):
-                if name not in known and (place / name).stat().st_mtime < before:
-                    self.files.unlink(place / name, label="state.prune")
+            for path in sorted(place.glob("*.parquet*")):  # those that a crash left half-written too
+                if path.name not in known and path.stat().st_mtime < before:
+                    self._remove_file(path)
             unknown = "-" in place.name and place.name not in listed and place.name not in current
             if unknown and settled:  # else a tick may be about to write into it
                 self._remove_empty(place)  # of a relation that is no more, or was made anew
 
+    def _remove_file(self, path: Path) -> None:
+        if path.is_dir():  # Spark was writing when the process ended
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            self.files.unlink(path, label="state.prune")
+
     def _remove_empty(self, place: Path) -> None:
-        if not any(place.glob("*.parquet")):
+        if not any(place.glob("*.parquet*")):
             shutil.rmtree(place, ignore_errors=True)
 
     def remove(self, prepared: Prepared, *, unless: Manifest) -> None:
         """Remove the state of views that were built, where this manifest does not list it."""
         listed = _folders(unless)
         for name, (identity, _, _) in _identities(prepared).items():
-            if folder_name(name, identity) not in listed:
-                shutil.rmtree(self.folder / folder_name(name, identity), ignore_errors=True)
+            if (place := folder_name(name, identity)) not in listed:
+                shutil.rmtree(self.folder / place, ignore_errors=True)
+                if self.small is not None:
+                    self.small.drop(place)
 
     def remove_builds(self, listed: Callable[[], Listed], epoch: int) -> None:
         """Remove what processes of older epochs had begun to build, and no kept manifest lists."""

@@ -15,7 +15,7 @@ from headwater.views.state import state_store
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.manifest_entries import folder_name
-from headwater.views.state.run import Run, RunFile
+from headwater.views.state.run import STAGING, Run, RunFile
 from headwater.views.state.state_store import UNLISTED_SECONDS_MAX, StateStore
 from headwater.views.state.trace import Trace
 
@@ -280,6 +280,24 @@ def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_re
     assert left == kept | {("one-first", "just-written.parquet")}
     assert kept < every
     assert {path.name for path in folder.iterdir()} == {place for place, _ in left} | {"new-first"}
+
+
+def test_what_a_crash_left_half_written_is_pruned_when_it_is_old(log: Log) -> None:
+    folder = log.home / "views" / "shop"
+    place = folder / folder_name("orders", "first")
+    (place / f"merged{STAGING}").mkdir(parents=True)  # Spark's
+    (place / f"merged{STAGING}" / "part-0.parquet").touch()
+    (place / f"tick{STAGING}").touch()
+    old = os.stat(log.home).st_mtime - 2 * UNLISTED_SECONDS_MAX
+    for path in (place / f"merged{STAGING}" / "part-0.parquet", *place.iterdir()):
+        os.utime(path, (old, old))
+    (place / f"under-way{STAGING}").touch()
+    store = StateStore(folder, log.files, cast(Any, None))
+
+    store.prune({place.name: set()}, {})
+    store.close()
+
+    assert [path.name for path in place.iterdir()] == [f"under-way{STAGING}"]
 
 
 def test_files_that_were_listed_go_some_minutes_after_the_last_kept_tick_that_lists_them(
