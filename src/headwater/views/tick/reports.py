@@ -90,7 +90,7 @@ class TickReports:
     >>> reports = TickReports(hw.Log(tempfile.mkdtemp()).catalog, "shop")
     >>> reports.save(TickReport(1, rows_in=7, seconds=0.25), 0)
     >>> reports.last(10)
-    [{'tick': 1, 'at': '1970-01-01T00:00:00.000Z', 'rows_in': 7, 'seconds': 0.25, 'behind': 0, 'views': []}]
+    [{'tick': 1, 'rows_in': 7, 'seconds': 0.25, 'behind': 0, 'views': [], 'at': '1970-01-01T00:00:00.000Z'}]
     """
 
     def __init__(self, catalog: Catalog, app: str) -> None:

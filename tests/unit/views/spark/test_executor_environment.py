@@ -54,5 +54,5 @@ def test_one_master_of_several_that_answers_is_enough():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         check_answers(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
-    with pytest.raises(Unavailable, match="no Spark master answers at spark://127.0.0.1:"):
+    with pytest.raises(Unavailable, match="no Spark master answers at"):
         check_answers(f"spark://127.0.0.1:{free_port()}")
