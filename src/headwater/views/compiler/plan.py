@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 WEIGHT = "_weight"
 
@@ -108,6 +109,18 @@ class Term:
     sql: str
     leaves: tuple[Leaf, ...]
     changes: str  # the name of the one leaf whose content is CHANGES
+
+    @cached_property
+    def sources_first(self) -> tuple[Leaf, ...]:
+        """The leaves in an order in which each comes after the leaf that its lookup asks; the changes are first."""
+        ordered = [leaf for leaf in self.leaves if leaf.name == self.changes]
+        rest = [leaf for leaf in self.leaves if leaf.name != self.changes]
+        while rest:
+            done = {leaf.name for leaf in ordered}
+            ready = [leaf for leaf in rest if leaf.lookup is not None and leaf.lookup.source in done] or [rest[0]]
+            ordered += ready
+            rest = [leaf for leaf in rest if leaf not in ready]
+        return tuple(ordered)
 
 
 @dataclass(frozen=True)

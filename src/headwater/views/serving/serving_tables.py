@@ -24,7 +24,7 @@ from headwater.errors import Corruption, Misuse
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
 from headwater.views.serving.serving_columns import TRUTH_VALUES, ServedColumn, quoted, row_hashes, shown_name
-from headwater.views.state.algebra import consolidate, expand, negate
+from headwater.views.state.algebra import consolidate
 from headwater.views.state.run import weigh
 
 HASH = "_hash"
@@ -137,7 +137,9 @@ class ServedTable:
         if weighed.weight_min < 0 < weighed.weight_max:
             # A row that comes and goes in one tick need not be there before.
             changes = consolidate(changes, self.schema.names)
-        taken, added = self._encoded(expand(negate(changes))), self._encoded(expand(changes))
+        taken, added = Rows(), Rows()
+        for row, weight in zip(self._encoded(changes), changes.column(WEIGHT).to_pylist(), strict=True):
+            (taken if weight < 0 else added).extend([row] * abs(weight))
         if self.key and taken and added:
             taken, added = self._update(db, taken, added)
         self._take(db, taken)

@@ -41,7 +41,16 @@ from headwater.views.stages.relation import BoundRows, TickRelation, by_place, s
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
+from headwater.views.state.algebra import (
+    consolidate,
+    distinct,
+    expand,
+    marked,
+    negate,
+    union,
+    weighted_schema,
+    with_weight,
+)
 from headwater.views.state.delta import Delta
 from headwater.views.state.row_equality import matching
 from headwater.views.state.sql_equality import groups_compared, groups_flattened, same_value
@@ -192,7 +201,7 @@ class StageRun:
         changed = {
             leaf.name: self.sources[leaf.relation] for leaf in term.leaves if leaf.content is LeafContent.CHANGES
         }
-        for leaf in _sources_first(term.leaves, term.changes):
+        for leaf in term.sources_first:
             source = self.sources[leaf.relation]
             if leaf.content is LeafContent.CHANGES:
                 rows = source.changed(leaf.columns)
@@ -305,7 +314,7 @@ class StageRun:
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
         """New rows of the touched groups less their old ones."""
         if not stage.one_row:
-            combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
+            combined = marked(combined, "_n")
         combined = combined.select(self.shape.state.names)
         if not before.num_rows:  # a group has one row: nothing could cancel out
             return Delta.local(with_weight(combined, 1))
@@ -485,16 +494,3 @@ def _small(bound: Mapping[str, BoundRows]) -> bool:
     return all(rows.local is not None for rows in bound.values()) and (
         sum(rows.count for rows in bound.values()) <= thresholds.TASK_ROWS_MAX
     )
-
-
-def _sources_first(leaves: Sequence[Leaf], changes: str) -> list[Leaf]:
-    """The leaves in an order in which each comes after the leaf that its lookup asks."""
-    done = {changes}
-    ordered = [leaf for leaf in leaves if leaf.name == changes]
-    rest = [leaf for leaf in leaves if leaf.name != changes]
-    while rest:
-        ready = [leaf for leaf in rest if leaf.lookup is not None and leaf.lookup.source in done] or [rest[0]]
-        ordered += ready
-        done |= {leaf.name for leaf in ready}
-        rest = [leaf for leaf in rest if leaf.name not in done]
-    return ordered

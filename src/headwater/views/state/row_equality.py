@@ -135,7 +135,19 @@ def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Tabl
     """The rows whose ``columns`` equal some row of ``keys`` (whose columns stand in the same order)."""
     if table.num_rows == 0 or keys.num_rows == 0:
         return table.slice(0, 0)
+    if columns and table.num_rows <= thresholds.FEW_ROWS_MAX and keys.num_rows <= thresholds.FEW_ROWS_MAX:
+        mine = [table.column(name) for name in columns]
+        if [column.type for column in mine] == keys.schema.types:
+            return _matching_few(table, mine, keys)
     return table.filter(matches(table, columns, keys)) if columns else table
+
+
+def _matching_few(table: pa.Table, columns: Sequence[pa.ChunkedArray], keys: pa.Table) -> pa.Table:
+    """The same for few rows and columns of the keys' types, by a set."""
+    wanted = set(zip(*map(hashable_values, keys.columns), strict=True))
+    rows = zip(*map(hashable_values, columns), strict=True)
+    places = [at for at, row in enumerate(rows) if row in wanted]
+    return table if len(places) == table.num_rows else table.take(pa.array(places, pa.int64()))
 
 
 def lacking(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 4096  # tables
 REMEMBERED_BYTES_MAX = 32 << 20
-OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+COMPRESSED_BYTES_MIN = 4 << 10  # each column by itself: of few rows they get larger, and it takes four times as long
 
 
 class SmallRuns:
@@ -59,7 +60,8 @@ class SmallRuns:
             return None
         table = gathered(table)
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
+        options = COMPRESSED if table.nbytes >= COMPRESSED_BYTES_MIN else None
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table)
         rows = sink.getvalue().to_pybytes()
         if len(rows) > thresholds.SMALL_RUN_STORED_BYTES_MAX:
