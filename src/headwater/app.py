@@ -23,7 +23,7 @@ from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
     from headwater.capture.backfill import BackfillProgress
-    from headwater.log.commits.transaction import Transaction
+    from headwater.log.contract import EventTransaction
     from headwater.log.producer import Producer
     from headwater.log.schema.event_metadata import Metadata
     from headwater.sinks.runner.sink_status import SinkStatus
@@ -77,7 +77,7 @@ class App(AppDeclarations):
         timeout: Duration = "30 seconds",
         after: Token | str | None = None,
         metadata: Metadata | None = None,
-    ) -> Transaction:
+    ) -> EventTransaction:
         """Rows of several topics and tables, positions and acknowledgements, all or none: see ``Transaction``.
 
         With ``wait="views"`` the block ends when the app's views contain the rows, at most ``timeout`` later.
@@ -185,7 +185,7 @@ class App(AppDeclarations):
         >>> users.get(1)
         [{'id': 1, 'name': 'Ada'}]
         """
-        self.captures.run(self.log, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
+        self.captures.run(self.log.local, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Recompute a view from what its inputs hold, beside the live one, and swap it in with one tick.

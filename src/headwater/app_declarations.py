@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from headwater.app_services import AppServices
 from headwater.errors import InvalidDeclaration
-from headwater.log.home import Log
+from headwater.log.contract import Capability, EventLog, EventTopic, embedded
 from headwater.log.table import Table, declare_table, open_table
-from headwater.log.topic import Topic
 from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
+from headwater.log_address import open_log
 
 if TYPE_CHECKING:
     from headwater.capture.app_captures import Captures
@@ -48,6 +48,7 @@ class AppDeclarations:
         name: str,
         home: str | os.PathLike[str] | None = None,
         *,
+        log: str | None = None,
         spark: Mapping[str, str] | None = None,
         on_error: OnError = "stop",
     ) -> None:
@@ -58,14 +59,15 @@ class AppDeclarations:
         self.on_error = checked_policy(on_error)  # of views that say nothing else
         self.name = name
         self.home = home if home is not None else f"./{name}-data"
+        self.log_address = log
         self.spark_settings = dict(spark or {})
-        self._log: Log | None = None
+        self._log: EventLog | None = None
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
         self._made_runtime: AppRuntime | None = None
         self._services = AppServices(self)
 
     @property
-    def log(self) -> Log:
+    def log(self) -> EventLog:
         """The app's log, opened when first needed.
 
         >>> import headwater as hw, tempfile
@@ -73,12 +75,12 @@ class AppDeclarations:
         []
         """
         if self._log is None:
-            self._log = Log(self.home)
+            self._log = open_log(self.home, self.log_address)
         return self._log
 
     # Topics and tables
 
-    def topic(self, name: str, schema: str | pa.Schema, **settings: Unpack[TopicOptions]) -> Topic:
+    def topic(self, name: str, schema: str | pa.Schema, **settings: Unpack[TopicOptions]) -> EventTopic:
         """Declare a topic: make it, or let its columns and settings grow. See ``Log.topic``.
 
         >>> import headwater as hw, tempfile
@@ -89,7 +91,7 @@ class AppDeclarations:
         self._views.check_free(name)
         return self.log.topic(name, schema, **settings)
 
-    def get_topic(self, name: str) -> Topic:
+    def get_topic(self, name: str) -> EventTopic:
         """The topic of this home that has this name, whichever app declared it.
 
         >>> import headwater as hw, tempfile
@@ -127,7 +129,13 @@ class AppDeclarations:
             raise InvalidDeclaration(f'table "{name}" has {problem}', hint=hint, table=name)
         if source is None:
             return declare_table(self.log, name, schema, key=key, **settings)
-        return self.captures.declare(self.log, name, source, key, settings)
+        return self.captures.declare(
+            embedded(self.log, Capability.PRODUCER_SEQUENCES, f'capture into table "{name}"'),
+            name,
+            source,
+            key,
+            settings,
+        )
 
     def get_table(self, name: str) -> Table:
         """The table of this home that has this name. A topic with a key is one too.
@@ -191,7 +199,7 @@ class AppDeclarations:
         self,
         name: str | None = None,
         *,
-        inputs: Sequence[str | Topic | Table | View],
+        inputs: Sequence[str | EventTopic | Table | View],
         by: str | Sequence[str] = (),
         serve: bool = True,
         on_error: OnError | None = None,
@@ -336,6 +344,7 @@ class AppDeclarations:
         >>> app.inlet("github", hw.inlets.Webhook(pushes, path="/github"))
         <Inlet github (webhook) into pushes: not started>
         """
+        embedded(self.log, Capability.REQUEST_IDS, f'inlet "{name}"')
         return self.inlets.declare(name, declared)
 
     def get_inlet(self, name: str) -> Inlet:

@@ -18,6 +18,7 @@
     │   ├── SinkRefused          another system refuses a sink's changes
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
+    │   ├── NotOffered           the log lacks a capability that the call needs
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
     │   ├── StoreRefused         an attached store refuses what a query asks of it, or has no such table
     │   ├── TooManyRows          a query needs more rows of an attached store than allowed
@@ -200,6 +201,12 @@ class InvalidQuery(Misuse):
     """A query that cannot be run."""
 
     code = "invalid_query"
+
+
+class NotOffered(Misuse):
+    """The log does not offer what the call needs."""
+
+    code = "not_offered"
 
 
 class MissingExtra(Misuse):

@@ -49,13 +49,15 @@ PUBLIC_NAMES = [
 PUBLIC_NAMES_MAX = 16
 
 # Who may import whom, inside the package: data walks through once. A part may always import itself.
-GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "kafka_client", "notebook", "settings"}
-LOG = GROUND | {"log"}
+GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "notebook", "settings"}
+LOG = GROUND | {"kafka", "log", "log_address"}
 DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
 BUILT = LOG | DERIVED | {"app", "app_declarations", "app_file", "app_services", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
+    "kafka": GROUND | {"log"},
+    "log_address": GROUND | {"kafka", "log"},
     **dict.fromkeys(DERIVED, LOG),
     "federation": LOG | {"capture"},  # a table has one type, captured or attached
     "inlets": LOG | {"capture"},  # Debezium's envelope has one reader

@@ -80,14 +80,14 @@ class Captures:
     def _declared(
         self, log: Log, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
     ) -> Table:
-        known = log.registry.find(name)
+        known = log.find_topic(name)
         server = source.server(self.app, log)
         try:
             shape = server.describe(source.table)
         except SourceUnavailable:
             if known is None or known.settings.captured_by is None:
                 raise
-            return Table(log.opened(known))
+            return Table(known)
         finally:
             server.close()
         wanted = (key,) if isinstance(key, str) else tuple(key or shape.key)
@@ -206,9 +206,7 @@ class Captures:
                 capture.drop()
                 names.append(capture.name)
                 for name in capture.tables:
-                    row = log.get_topic(name).row()
-                    log.registry.change_settings(row.id, row.settings.with_changes({"captured_by": None}))
-                    log.get_topic(name)
+                    log.get_topic(name).change_settings(captured_by=None)
         return names
 
     def restart(self, log: Log) -> list[str]:

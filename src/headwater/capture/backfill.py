@@ -108,7 +108,8 @@ class _Writer:
         self.shape = shape
         self.name = name
         self.producer = f"{backfill.generation}.backfill"
-        self.producer_id, self.epoch = topic.log.registry.open_producer(topic.id, self.producer)
+        opened = topic.open_producer(self.producer)
+        self.producer_id, self.epoch = opened.id, opened.epoch
         self.began = time.monotonic()
         self.large = LargeValues(name, self.state)
         self.losses = Losses()
@@ -117,7 +118,7 @@ class _Writer:
 
     def missing(self) -> list[BackfillChunk]:
         """The chunks that are not in the topic yet."""
-        last = self.topic.partition(0).last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
+        last = self.topic.last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
         return [each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last]
 
     def chunk(self, chunk: BackfillChunk) -> None:
@@ -166,7 +167,7 @@ class _Writer:
         last = table.appends + 1
         if table.again_from is not None:
             self._delete_missing(table.again_from, last)
-        self.topic.partition(0).sync()
+        self.topic.sync()
         reach = max((each.reach or 0 for each in self.state.chunks(self.name)), default=0)
         self.state.change_table(self.name, phase=CATCHING_UP, reach=reach, again_from=None, appends=last)
 

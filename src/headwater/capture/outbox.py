@@ -143,10 +143,9 @@ class Router:
                     f'topic "{name}" has several partitions, and events of an outbox have one order',
                     hint="Let the outbox make the topic, or declare it with one partition.",
                 )
-            producer_id, epoch = self.log.registry.open_producer(topic.id, self.capture)
-            stored = topic.partition(0).last_sequence(producer_id)
-            last = stored // CHUNKS_PER_SEQUENCE if stored >= 0 else -1
-            self._targets[name] = topic, producer_id, epoch, last
+            opened = topic.open_producer(self.capture)
+            last = opened.last_sequence // CHUNKS_PER_SEQUENCE if opened.last_sequence >= 0 else -1
+            self._targets[name] = topic, opened.id, opened.epoch, last
         return self._targets[name]
 
 

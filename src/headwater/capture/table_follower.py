@@ -26,7 +26,6 @@ from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.schema.evolution import widens
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.topic import Topic
-from headwater.log.topic_declaration import open_or_declare
 
 PART_ROWS = 65_536
 PART_BYTES = 64 << 20
@@ -66,8 +65,8 @@ class TableFollower:
         self.losses = Losses()
         self.large = LargeValues(table.name, state)
         self.producer = generation
-        self.producer_id, self.epoch = topic.log.registry.open_producer(topic.id, generation)
-        self.last = topic.partition(0).last_sequence(self.producer_id)
+        opened = topic.open_producer(generation)
+        self.producer_id, self.epoch, self.last = opened.id, opened.epoch, opened.last_sequence
         self.passed = 0  # up to this position every change is in the topic: the last marker says so
         self.chunks = [
             (each.chunk, seen(each.snapshot)) for each in state.chunks(table.name) if each.snapshot is not None
@@ -196,7 +195,7 @@ class TableFollower:
         return self.last >= (place + LAST) * CHUNKS_PER_SEQUENCE
 
     def sync(self) -> None:
-        self.topic.partition(0).sync()
+        self.topic.sync()
 
     def note_unmarked(self, marked: int | None) -> None:
         """Note the large values of rows that the topic has from ``marked`` on, where no marker covers them.
@@ -268,9 +267,10 @@ def grow(topic: Topic, shape: SourceTable) -> None:
     if wanted.equals(topic.schema):
         return
     declared = pa.schema([field for field in wanted if field.name != WEIGHT])
-    open_or_declare(
-        topic.log.registry, topic.name, declared, {}, topic.clock.now_us(), multiset=topic.row().is_multiset
-    )
+    if topic.row().is_multiset:
+        topic.log.multiset(topic.name, declared)
+    else:
+        topic.log.topic(topic.name, declared)
     topic.refresh()
 
 

@@ -63,7 +63,7 @@ def opened(home: Path | None, *, create: bool = False) -> Iterator[Log]:
 
 def require_home(path: Path) -> Path:
     """The same path, if there is a home."""
-    from headwater.log.home import FORMAT_FILE
+    from headwater.log.catalog.home_folder import FORMAT_FILE
 
     if not (path.expanduser() / FORMAT_FILE).exists():
         raise InvalidDeclaration(

@@ -85,9 +85,11 @@ class Scenario:
         with PostgresServer() as self.server:
             self._declare()
             with Log(self.home) as self.log, ServingStore(store_path(self.home, APP)) as self.store:
-                self.manifests = Manifests(self.log.catalog, APP)
+                self.manifests = Manifests(self.log.local.catalog, APP)
                 self.feed = ChangeFeed(
-                    VIEW, CommittedChanges(self.manifests, self.store.path.parent, self.log.files), self.store.wait
+                    VIEW,
+                    CommittedChanges(self.manifests, self.store.path.parent, self.log.local.files),
+                    self.store.wait,
                 )
                 self.freshness = FreshnessProbe(self.log.get_topic(ORDERS))
                 with Processes(self.home) as self.processes:

@@ -18,7 +18,7 @@ from headwater.federation.address import Address
 from headwater.hints import suggestion
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 ROWS_MAX = 2_000_000
 TIMEOUT_SECONDS = 60.0
@@ -75,14 +75,14 @@ class Attachments(Mapping[str, Attachment]):
     (['prices'], 'csv')
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
         self._own: dict[str, Attachment] = {}
 
     def add(self, attachment: Attachment, *, keep: bool = True) -> None:
         """Attach a store, or change an attachment. Without ``keep`` it is known to this process only."""
         name = attachment.name
-        if any(topic.lower() == name.lower() for topic in self._log.registry.names()):
+        if any(topic.lower() == name.lower() for topic in self._log.topic_names()):
             raise DeclarationConflict(
                 f'"{name}" is a topic or table of this home already',
                 hint="Attach the store under another name.",
@@ -93,7 +93,7 @@ class Attachments(Mapping[str, Attachment]):
             return
         if self._all().get(name.lower()) == attachment:  # an app that declares it with every run writes once
             return
-        with self._log.catalog.write() as db:
+        with self._log.local.catalog.write() as db:
             db.execute("DELETE FROM attachments WHERE lower(name) = lower(?)", (name,))
             db.execute(
                 "INSERT INTO attachments (name, url, rows_max, timeout_ms, attached_us) VALUES (?, ?, ?, ?, ?)",
@@ -111,13 +111,13 @@ class Attachments(Mapping[str, Attachment]):
         if name not in self:
             raise InvalidDeclaration(f'no store is attached as "{name}"', hint=suggestion(name, list(self)), name=name)
         self._own.pop(name.lower(), None)
-        with self._log.catalog.write() as db:
+        with self._log.local.catalog.write() as db:
             db.execute("DELETE FROM attachments WHERE lower(name) = lower(?)", (name,))
 
     def _all(self) -> dict[str, Attachment]:
-        if not self._log.catalog.read("SELECT 1 FROM sqlite_master WHERE name = 'attachments'"):
+        if not self._log.local.catalog.read("SELECT 1 FROM sqlite_master WHERE name = 'attachments'"):
             return dict(self._own)  # a read-only home without the table
-        rows = self._log.catalog.read("SELECT name, url, rows_max, timeout_ms FROM attachments ORDER BY name")
+        rows = self._log.local.catalog.read("SELECT name, url, rows_max, timeout_ms FROM attachments ORDER BY name")
         kept = {
             row["name"].lower(): Attachment(
                 row["name"], Address.read(row["url"]), row["rows_max"], row["timeout_ms"] / 1000

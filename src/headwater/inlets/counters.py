@@ -103,7 +103,7 @@ class CounterStore:
                 return
             names = [field.name for field in fields(Counters)]
             added = ", ".join(f"{name} = {name} + excluded.{name}" for name in names)
-            with self._log.catalog.write() as db:
+            with self._log.local.catalog.write() as db:
                 db.execute(
                     f"INSERT INTO inlets (app, name, {', '.join(names)}, address, problem, counted_us)"
                     f" VALUES (?, ?{', ?' * len(names)}, ?, ?, ?) ON CONFLICT DO UPDATE SET {added},"
@@ -122,8 +122,8 @@ def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]
     >>> stored(hw.Log(tempfile.mkdtemp()), "shop", ["github"])["github"]["received"]
     0
     """
-    rows = {row["name"]: row for row in log.catalog.read("SELECT * FROM inlets WHERE app = ?", (app,))}
-    lags = {row["inlet"]: row["lag"] for row in log.catalog.read(LAGS, (app,))}
+    rows = {row["name"]: row for row in log.local.catalog.read("SELECT * FROM inlets WHERE app = ?", (app,))}
+    lags = {row["inlet"]: row["lag"] for row in log.local.catalog.read(LAGS, (app,))}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         row = rows.get(name)

@@ -97,7 +97,7 @@ class Ingest:
         except Backpressure:
             if topic.settings.overflow != "drop":
                 raise
-            topic.log.registry.count_dropped(topic.id, rows.num_rows)
+            topic.count_dropped(rows.num_rows)
             dropped: int = rows.num_rows
             return dropped
 

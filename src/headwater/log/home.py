@@ -10,38 +10,30 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import logging
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.durations import Duration, to_seconds
-from headwater.errors import (
-    ClosedError,
-    CorruptCatalog,
-    InvalidDeclaration,
-    NewerFormat,
-    NotYetCovered,
-    ReadOnlyHome,
-    UnknownTopic,
-)
+from headwater.errors import ClosedError, NotYetCovered, ReadOnlyHome, UnknownTopic
 from headwater.hints import suggestion
 from headwater.log.catalog.catalog import Catalog
+from headwater.log.catalog.home_folder import prepare
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits import consistent_cut
-from headwater.log.commits.commit_records import FOLDER as COMMITS
 from headwater.log.commits.commit_records import CommitRecords
 from headwater.log.commits.cut_numbers import CutCounter, StoppedCounter
 from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
 from headwater.log.commits.transaction import Transaction
+from headwater.log.contract import Capability, EventTopic
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.files import Files
@@ -60,12 +52,9 @@ if TYPE_CHECKING:
     from headwater.log.maintenance.maintenance import MaintenanceReport
     from headwater.log.producer import Producer
     from headwater.log.schema.event_metadata import Metadata
+    from headwater.log.topic_partitions import TopicPartitions
 
 logger = logging.getLogger("headwater.log")
-
-FORMAT = 2
-FORMAT_FILE = "headwater.json"
-TOPICS = "topics"
 
 
 class Log:
@@ -102,7 +91,7 @@ class Log:
         )
         self.closed = False
         self.recoveries: list[Recovery] = []
-        self.read_only = _prepare(self.home, self.files, create=create)
+        self.read_only = prepare(self.home, self.files, create=create)
         self.catalog = Catalog(self.home / "catalog.sqlite", read_only=self.read_only, tables=_tables())
         self.registry = Registry(self.catalog)
         self._topics: dict[str, Topic] = {}
@@ -120,6 +109,28 @@ class Log:
         self._cleaner = Cleaner(
             weakref.WeakMethod(self._maintain), None if self.read_only else self.maintenance_interval
         )
+
+    # What it is
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it offers beyond appending and reading: everything."""
+        return frozenset(Capability)
+
+    @property
+    def address(self) -> str:
+        """What opens it in another process: the home's path."""
+        return str(self.home)
+
+    @property
+    def shown(self) -> str:
+        """The address for people."""
+        return str(self.home)
+
+    @property
+    def local(self) -> Log:
+        """The home of the apps that read it: this one."""
+        return self
 
     # Topics
 
@@ -160,6 +171,23 @@ class Log:
                 f'no topic "{name}" in this home', hint=suggestion(name, self.registry.names()), topic=name
             )
         return self.opened(row)
+
+    def find_topic(self, name: str) -> Topic | None:
+        """The topic of this name, if there is one."""
+        row = self.registry.find(name)
+        return None if row is None else self.opened(row)
+
+    def multiset(self, name: str, schema: str | pa.Schema, **settings: Any) -> Topic:
+        """Declare the topic of a table without a key: its rows have weights."""
+        self.check_open()
+        if self.read_only:
+            raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Find tables: app.get_table(name).")
+        row = open_or_declare(self.registry, name, schema, settings, self.clock.now_us(), multiset=True)
+        return self.opened(row)
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return self.registry.names()
 
     def opened(self, row: TopicRow) -> Topic:
         """The handle of a topic that the catalog knows; the same one each time."""
@@ -285,7 +313,7 @@ class Log:
         self.check_open()
         return check(self, progress=progress)
 
-    def cut(self, topics: Iterable[Topic]) -> dict[str, dict[int, int]]:
+    def cut(self, topics: Iterable[EventTopic]) -> dict[str, dict[int, int]]:
         """The ends of these topics at one moment: no append or transaction is cut, and no row lacks its cause.
 
         If a row lies before the cut, so does every row whose append had returned when that row's append began.
@@ -297,7 +325,17 @@ class Log:
         >>> sum(log.cut([orders])["orders"].values())
         100
         """
-        return consistent_cut.ends(self, topics)
+        return consistent_cut.ends(self, cast("Iterable[Topic]", topics))
+
+    def limited_cut(
+        self,
+        topics: Sequence[EventTopic],
+        begin: Mapping[str, Mapping[int, int]],
+        end: Mapping[str, Mapping[int, int]],
+        offsets_max: Mapping[str, int | None],
+    ) -> dict[str, dict[int, int]]:
+        """The latest cut up to ``end`` at which no topic has more than its rows after ``begin``; at least one."""
+        return consistent_cut.limited(cast("Sequence[Topic]", topics), begin, end, offsets_max)
 
     def settle_commits(self) -> None:
         """List or cut off what commits of processes that died left behind. No commit may be under way."""
@@ -332,7 +370,7 @@ class Log:
                 while not self._sealer.closing and seal_partition(topic, number, at_most=1):
                     pass
 
-    def note_recovery(self, topic: Topic, partition: int, recovery: Recovery) -> None:
+    def note_recovery(self, topic: TopicPartitions, partition: int, recovery: Recovery) -> None:
         """Record a recovery, and move back groups that are beyond the partition's end."""
         from headwater.log.groups.groups import clamp_positions
 
@@ -398,87 +436,3 @@ def _tables() -> tuple[str, ...]:
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
     return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS, TABLE_REQUEST_IDS)
-
-
-def _prepare(home: Path, files: Files, *, create: bool) -> bool:
-    """Make sure that the directory is a home we can work with; returns whether it is read-only."""
-    marker = home / FORMAT_FILE
-    if not marker.exists():
-        if home.exists() and not home.is_dir():
-            raise InvalidDeclaration(f"{home} is a file, not a directory", hint="Give a directory as the home.")
-        if not create:
-            raise InvalidDeclaration(f"there is no Headwater home at {home}", hint="Give its path with --home.")
-        others = _foreign_names(home)
-        if others:
-            raise InvalidDeclaration(
-                f"{home} is not a Headwater home, and not empty (it holds {sorted(others)[0]!r})",
-                hint="Give an empty or a new directory.",
-            )
-        try:
-            _make(home, marker, files)
-        except OSError as error:
-            raise InvalidDeclaration(
-                f"no home can be made at {home}: {(error.strerror or str(error)).lower()}",
-                hint="Give a directory that can be made.",
-            ) from error
-    _check_format(home, marker)
-    _check_catalog(home)
-    return not os.access(home, os.W_OK) or _on_read_only_disk(home)
-
-
-def _foreign_names(home: Path) -> list[str]:
-    """The names in a directory that do not belong to a home, complete or being created."""
-    if not home.exists():
-        return []
-    names = [path.name for path in home.iterdir() if not path.name.startswith(FORMAT_FILE)]
-    return [name for name in names if name not in (TOPICS, COMMITS) or any((home / name).iterdir())]
-
-
-def _make(home: Path, marker: Path, files: Files) -> None:
-    for folder in (TOPICS, COMMITS):
-        files.make_dir(home / folder, label="home.make_directory")
-    temporary = marker.with_name(f"{FORMAT_FILE}.{os.getpid()}.tmp")
-    fd = files.create(temporary, label="home.create_marker")
-    try:
-        files.truncate(fd, 0, label="home.empty_marker")  # a process of the same number may have died here
-        text = json.dumps({"format": FORMAT, "what": "a Headwater home; see docs/internals/files.md"}) + "\n"
-        files.write(fd, [text.encode()], label="home.write_marker")
-        files.sync(fd, label="home.sync_marker")
-    finally:
-        os.close(fd)
-    files.rename(temporary, marker, label="home.rename_marker")
-    files.sync_dir(home, label="home.sync_directory")
-
-
-def _check_format(home: Path, marker: Path) -> None:
-    try:
-        found = json.loads(marker.read_text())["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptCatalog(
-            f"{marker} is damaged", hint=f'Restore it from a backup, or write {{"format": {FORMAT}}} into it.'
-        ) from error
-    if not isinstance(found, int) or found > FORMAT:
-        raise NewerFormat(
-            f"the home {home} has format {found}; this Headwater knows formats up to {FORMAT}",
-            detail="It was written by a newer version. Nothing was changed.",
-            hint="Upgrade: pip install --upgrade headwater",
-            format=found,
-        )
-
-
-def _check_catalog(home: Path) -> None:
-    """Refuse a missing or empty catalog: SQLite would create a new one, and all topics would be gone in silence."""
-    catalog = home / "catalog.sqlite"
-    if catalog.exists() and catalog.stat().st_size:
-        return
-    topics = sorted(path.name for path in (home / "topics").iterdir()) if (home / "topics").exists() else []
-    if topics:
-        raise CorruptCatalog(
-            f"the catalog {catalog} is {'empty' if catalog.exists() else 'missing'}",
-            detail=f"There are segments of {len(topics)} topics ({topics[0]}, …); they are untouched.",
-            hint="Stop all processes on this home and restore catalog.sqlite from a backup.",
-        )
-
-
-def _on_read_only_disk(home: Path) -> bool:
-    return bool(os.statvfs(home).f_flag & os.ST_RDONLY)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,7 +25,9 @@ from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
 from headwater.log.schema.row_identity import row_identities
 from headwater.log.storage.locks import FileLock
-from headwater.log.topic import Topic
+
+if TYPE_CHECKING:
+    from headwater.log.topic import Topic
 
 LOCK_FILE = "multiset.lock"
 PARTITION = 0  # a table without a key has one: an equal row must be found wherever it was put

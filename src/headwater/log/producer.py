@@ -27,7 +27,7 @@ from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
 
 
 class Producer:
@@ -51,7 +51,7 @@ class Producer:
     >>> producer.close()
     """
 
-    def __init__(self, topic: Topic, name: str | None, *, batch_rows: int, linger: float) -> None:
+    def __init__(self, topic: EventTopic, name: str | None, *, batch_rows: int, linger: float) -> None:
         self.topic = topic
         self.name = name
         self.batch_rows = batch_rows
@@ -67,9 +67,9 @@ class Producer:
         self._thread: threading.Thread | None = None
         self._id, self._epoch, self.last_sequence = 0, 0, -1
         if name is not None:
-            self._id, self._epoch = topic.log.registry.open_producer(topic.id, name)
-            stored = [topic.partition(p).last_sequence(self._id) for p in range(topic.settings.partitions)]
-            self.last_sequence = max(stored) // CHUNKS_PER_SEQUENCE if max(stored) >= 0 else -1
+            opened = topic.open_producer(name)
+            self._id, self._epoch, stored = opened.id, opened.epoch, opened.last_sequence
+            self.last_sequence = stored // CHUNKS_PER_SEQUENCE if stored >= 0 else -1
 
     def send(self, row: Any) -> None:
         """Buffer one row; it is written with others, at the latest after ``linger`` seconds."""

@@ -11,25 +11,19 @@ Read next: ``table_reader.py``, ``topic.py``, ``docs/tables.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, ReadOnlyHome, RowRefused, UnknownTopic
+from headwater.errors import DeclarationConflict, InvalidDeclaration, Misuse, RowRefused, UnknownTopic
 from headwater.hints import suggestion
-from headwater.log.commits.request_ids import check_id
-from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import values_of
-from headwater.log.multiset import Multiset, MultisetRemoval
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from headwater.log.table_reader import TableReader
 from headwater.log.token import Token
-from headwater.log.topic import Topic
-from headwater.log.topic_declaration import open_or_declare
 from headwater.log.topic_description import topic_card
 from headwater.log.topic_settings import TableOptions
 from headwater.notebook import card_html
@@ -37,7 +31,7 @@ from headwater.notebook import card_html
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog, EventTopic
 
 # These drop old records, and with them current rows of the table.
 NOT_FOR_TABLES = ("retention", "retention_bytes", "until_read", "archive")
@@ -60,7 +54,7 @@ class Table:
     Table(users, id BIGINT NOT NULL, country STRING, key=id)
     """
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: EventTopic) -> None:
         if not topic.settings.key and not topic.row().is_multiset:
             raise DeclarationConflict(
                 f'"{topic.name}" is a topic without a key, not a table',
@@ -69,7 +63,6 @@ class Table:
                 topic=topic.name,
             )
         self.topic = topic
-        self._multiset = Multiset(topic) if topic.row().is_multiset else None
         self._schemas: tuple[int, pa.Schema, pa.Schema] | None = None
 
     @property
@@ -85,7 +78,7 @@ class Table:
     @property
     def is_multiset(self) -> bool:
         """Whether it has no key."""
-        return self._multiset is not None
+        return self.topic.row().is_multiset
 
     @property
     def schema(self) -> pa.Schema:
@@ -178,11 +171,7 @@ class Table:
         batch = with_metadata(self.deletes(rows), metadata)
         if not self.is_multiset:
             return self.topic.append_batch(batch, deleted=True, request_id=request_id)
-        if request_id is not None:
-            check_id(request_id)
-        wanted = TransactionRows(self.topic, batch)
-        taken = {self.topic.id: replace(self.removal(), batches=[batch])}
-        return CommitPlan(self.topic.log, self.topic.id, request_id, [wanted], removals=taken).write()
+        return self.topic.remove(batch, request_id=request_id)
 
     # Reading
 
@@ -288,11 +277,6 @@ class Table:
         kept = [*self.key, *([event_time] if event_time and event_time not in self.key else [])]
         return self.topic.appender.tombstones(given.select(kept))
 
-    def removal(self) -> MultisetRemoval:
-        """What looks for the rows of deletions, while a commit is made; of a table without a key."""
-        assert self._multiset is not None
-        return MultisetRemoval(self._multiset)
-
     # Inside
 
     def _refuse_captured(self) -> None:
@@ -327,7 +311,7 @@ def _weighted(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
 
 
 def declare_table(
-    log: Log,
+    log: EventLog,
     name: str,
     schema: str | pa.Schema,
     key: str | Sequence[str] | None = None,
@@ -351,13 +335,10 @@ def declare_table(
     _refuse_settings(name, settings, multiset=key is None)
     if key is not None:
         return Table(log.topic(name, schema, key=key, **settings))
-    log.check_open()
-    if log.read_only:
-        raise ReadOnlyHome(f"the home {log.home} cannot be written", hint="Find tables: app.get_table(name).")
-    return Table(log.opened(open_or_declare(log.registry, name, schema, settings, log.clock.now_us(), multiset=True)))
+    return Table(log.multiset(name, schema, **settings))
 
 
-def open_table(log: Log, name: str) -> Table:
+def open_table(log: EventLog, name: str) -> Table:
     """The table of this name; a topic with a key is one.
 
     >>> import headwater as hw, tempfile

@@ -22,10 +22,9 @@ from headwater.log.event_time import capture_markers
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_batches
 from headwater.log.schema.row_identity import row_identities
-from headwater.log.storage.routing import partition_of
 
 if TYPE_CHECKING:
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
 
 DELETED = "_deleted"
 SPARE_ROWS = 65_536  # so many rows that are gone are held, at least, before they are let go of
@@ -34,7 +33,7 @@ SPARE_ROWS = 65_536  # so many rows that are gone are held, at least, before the
 class TableReader:
     """Reads the rows of one table, once: what is appended later is not seen."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: EventTopic) -> None:
         topic.refresh()
         self._topic = topic
         self._key = topic.settings.key
@@ -57,7 +56,7 @@ class TableReader:
         schema = pa.schema([self._schema.field(name).with_nullable(True) for name in wanted])
         given = to_batches([dict(wanted)], schema)
         if self._key and set(self._key) <= set(wanted):
-            number = int(partition_of(given, self._key, self._topic.settings.partitions)[0])
+            number = int(self._topic.appender.partition_of(given)[0])
             found = self._state(number, {name: given.column(name)[0] for name in self._key})
         else:
             found = self.all()

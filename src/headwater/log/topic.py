@@ -10,43 +10,42 @@ Read next: ``topic_appender.py`` for writing, ``topic_reader.py`` for reading, `
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from headwater.clock import Clock
-from headwater.durations import Duration, to_seconds, to_timeout
+from headwater.durations import Duration, to_timeout
 from headwater.log import topic_reader
 from headwater.log.batch import Batch
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.request_ids import check_id
+from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import Expected
+from headwater.log.contract import OpenedProducer
 from headwater.log.event_time import heartbeats
+from headwater.log.event_time.producer_progress import ProducerProgress, progress_of
+from headwater.log.multiset import Multiset, MultisetRemoval
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
-from headwater.log.storage.file_listing import FileList, list_files
-from headwater.log.storage.partition_reader import PartitionReader
-from headwater.log.storage.partition_tail import deleted
-from headwater.log.storage.partition_writer import PartitionWriter
 from headwater.log.token import Token
 from headwater.log.topic_appender import ANONYMOUS, AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
+from headwater.log.topic_partitions import TopicPartitions
 from headwater.log.topic_reader import Place, ReadOptions
-from headwater.log.topic_settings import TopicSettings
 from headwater.notebook import card_html
 
 if TYPE_CHECKING:
     from headwater.log.groups.consumer import Consumer, ConsumerOptions
     from headwater.log.groups.groups import Group
+    from headwater.log.groups.readers import ReaderLag
     from headwater.log.groups.worker import Worker, WorkerOptions
     from headwater.log.home import Log
 
 
-class Topic:
+class Topic(TopicPartitions):
     """A named, typed, partitioned log of events.
 
     >>> import headwater as hw, tempfile
@@ -60,95 +59,8 @@ class Topic:
     """
 
     def __init__(self, log: Log, row: TopicRow) -> None:
-        self.log = log
-        self._row = row
-        self._refresh_lock = threading.Lock()
+        super().__init__(log, row)
         self.appender = TopicAppender(self)
-        self._make_handles()
-        if not log.read_only:
-            for partition in self._partitions:
-                log.files.make_dir(partition.directory, label="topic.make_directory")
-
-    def _make_handles(self) -> None:
-        numbers = range(self._row.settings.partitions)
-        self._partitions = [self._partition(number) for number in numbers]
-        self._readers = [self.new_reader(number) for number in numbers]
-        self._idle_readers = topic_reader.IdleReaders()
-
-    def after_fork(self) -> None:
-        """Make new handles in a forked child, so that the file locks keep it apart from its parent."""
-        self._refresh_lock = threading.Lock()
-        for partition in self._partitions:
-            partition.abandon()
-        self._make_handles()
-
-    def _partition(self, number: int) -> PartitionWriter:
-        log = self.log
-        return PartitionWriter(
-            self.directory / str(number),
-            number,
-            self.row,
-            log.registry,
-            log.files,
-            log.clock,
-            log.cut_counter,
-            log.commit_records,
-            on_dirty=log.mark_dirty,
-            on_roll=log.wake_maintenance,
-            on_recovery=self._recovered,
-        )
-
-    def _recovered(self, partition: PartitionWriter, recovery: Any) -> None:
-        self.log.note_recovery(self, partition.number, recovery)
-
-    # Declaration
-
-    def row(self) -> TopicRow:
-        """The catalog's row, as cached by this process."""
-        return self._row
-
-    @property
-    def id(self) -> int:
-        """The topic's number in this home; never used again."""
-        return self._row.id
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self._row.name
-
-    @property
-    def settings(self) -> TopicSettings:
-        """Everything declared besides the columns."""
-        return self._row.settings
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, in the latest version."""
-        return self._row.schema
-
-    @property
-    def schema_version(self) -> int:
-        """The latest version's number, from 1."""
-        return self._row.version
-
-    @property
-    def clock(self) -> Clock:
-        """The log's clock."""
-        return self.log.clock
-
-    @property
-    def directory(self) -> Path:
-        """The directory of the partitions' files."""
-        return self.log.home / "topics" / self._row.directory_name
-
-    def refresh(self) -> None:
-        """Look up schema versions and settings that another process declared."""
-        with self._refresh_lock:
-            row = self.log.registry.find(self._row.name)
-            if row is None or row.id != self._row.id:
-                raise deleted(self._row.name)
-            self._row = row
 
     # Appending
 
@@ -291,19 +203,10 @@ class Topic:
 
     # Reading
 
-    def start_offsets(self) -> dict[int, int]:
-        """The first offset that is kept, by partition."""
-        return {reader.number: reader.start_offset() for reader in self._readers}
-
-    def end_offsets(self) -> dict[int, int]:
-        """The offset that the next append will get, by partition."""
+    def places(self, place: Place, partitions: Sequence[int]) -> dict[int, int]:
+        """An offset for each partition, of "earliest", a time, a token and so on."""
         self.open_partitions()
-        return {reader.number: reader.end_offset() for reader in self._readers}
-
-    def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
-        """The first offset at or after an event time (or append time), by partition."""
-        self.open_partitions()
-        return topic_reader.offsets_for(self, moment, range(self.settings.partitions))
+        return topic_reader.offsets_for(self, place, partitions)
 
     def read(
         self,
@@ -365,58 +268,51 @@ class Topic:
         self.open_partitions()
         yield from topic_reader.read_partition(self, self._idle_readers, partition, start, stop, columns, rows_max)
 
-    def wait(self, seen: Mapping[int, int], *, timeout: Duration) -> bool:
-        """Sleep until a partition grows beyond ``seen``; False after ``timeout`` (seconds, or "1 minute")."""
-        waker, deadline = self.log.waker, self.clock.monotonic() + to_seconds(timeout, what="timeout")
-        for number in seen:
-            waker.watch(self.directory / str(number))
-        while True:
-            count = waker.count()
-            if any(self._readers[number].end_offset() > offset for number, offset in seen.items()):
-                return True
-            left = deadline - self.clock.monotonic()
-            if left <= 0 or self.log.closed:
-                return False
-            waker.wait(count, left)
+    # Tables and producers
 
-    def files(self, start: Mapping[int, int], stop: Mapping[int, int]) -> FileList:
-        """The sealed Parquet files of an offset range, and the ranges that are still Arrow. For Spark.
+    def remove(self, batch: pa.RecordBatch, *, request_id: str | None = None) -> Token:
+        """Take rows, with their weights, out of a table without a key; one that is not there refuses all."""
+        if request_id is not None:
+            check_id(request_id)
+        taken = MultisetRemoval(Multiset(self), [batch])
+        return CommitPlan(
+            self.log, self.id, request_id, [TransactionRows(self, batch)], removals={self.id: taken}
+        ).write()
+
+    def open_producer(self, name: str) -> OpenedProducer:
+        """Open a named producer; the previous holder of the name is shut out.
 
         >>> import headwater as hw, tempfile
         >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
-        >>> _ = topic.append([{"x": 1}])
-        >>> topic.files({0: 0}, {0: 1}).tails
-        (Range(partition=0, start=0, stop=1),)
+        >>> topic.open_producer("importer").last_sequence, topic.producer_names()
+        (-1, {1: 'importer'})
         """
-        self.open_partitions()
-        return list_files(self, start, stop)
+        number, epoch = self.log.registry.open_producer(self.id, name)
+        last = max(partition.last_sequence(number) for partition in self._partitions)
+        return OpenedProducer(number, epoch, last)
 
-    def reader(self, partition: int) -> PartitionReader:
-        """This handle's own reader of a partition (shared between its threads)."""
-        return self._readers[partition]
+    def last_sequence(self, producer: int) -> int:
+        """The last sequence that a producer wrote to a topic of one partition; -1: none."""
+        return self.partition(0).last_sequence(producer)
 
-    def new_reader(self, partition: int) -> PartitionReader:
-        """A further reader, for one follower."""
-        return PartitionReader(self.directory / str(partition), partition, self.row_for_reading, self.log.registry)
+    def count_dropped(self, rows: int) -> None:
+        """Add to the number of rows that backpressure dropped."""
+        self.log.registry.count_dropped(self.id, rows)
 
-    def row_for_reading(self, version: int = 0) -> TopicRow:
-        """The topic's row; looked up again when a reader meets a newer schema version."""
-        if version > self._row.version:
-            self.refresh()
-        return self._row
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings that no declaration changes."""
+        self.log.registry.change_settings(self.id, self.settings.with_changes(changes))
+        self.refresh()
 
-    def partition(self, number: int) -> PartitionWriter:
-        """The writer of one partition."""
-        return self._partitions[number]
-
-    def open_partitions(self) -> None:
-        """Recover every partition once per process, before its first use."""
-        self.log.check_open()
-        if not self.log.read_only:
-            for partition in self._partitions:
-                partition.open()
+    def producer_names(self) -> dict[int, str]:
+        """The names of the topic's producers, by their numbers."""
+        return self.log.registry.producer_names(self.id)
 
     # Event time
+
+    def progress(self, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
+        """How far each producer (0: anonymous ones) is in event time within a range."""
+        return progress_of(self, start, stop)
 
     def heartbeat(self, nothing_before: dt.datetime) -> Token:
         """Promise that anonymous appends will bring no more rows before a moment.
@@ -477,17 +373,15 @@ class Topic:
 
         return Group(self, name)
 
-    def describe(self) -> dict[str, Any]:
-        """The topic's declaration, offsets and sizes, as plain values."""
-        return describe_topic(self)
+    def describe(self, *, times: bool = True) -> dict[str, Any]:
+        """The topic's declaration, offsets and sizes, as plain values; without ``times`` no segment is read."""
+        return describe_topic(self, times=times)
 
-    def close(self) -> None:
-        """Close the descriptors. ``Log.close`` does it for all topics."""
-        for partition in self._partitions:
-            partition.close()
-        for reader in self._readers:
-            reader.close()
-        self._idle_readers.close()
+    def lag(self) -> list[ReaderLag]:
+        """Who reads it, and how far behind."""
+        from headwater.log.maintenance.reader_alerts import lag_of
+
+        return lag_of(self)
 
     def _repr_html_(self) -> str:
         return card_html(f"Topic {self.name}", lambda: topic_card(self, "Topic"))

@@ -1,9 +1,9 @@
 """The append path of a topic: rows become a checked batch, and each partition gets its part.
 
-What it is: ``TopicAppender``: conversion, clock correction, backpressure, routing, and the append to each partition.
-Invariants: a batch is checked whole before a byte of it is written; all partitions get their part or none does; the
-same key always goes to the same partition; a batch that is appended again with its producer and sequence goes to the
-same partitions.
+What it is: ``TopicAppender``: backpressure, routing, and the append to each partition; ``TopicRows``, from which it
+comes, makes the batch.
+Invariants: all partitions get their part or none does; the same key always goes to the same partition; a batch that is
+appended again with its producer and sequence goes to the same partitions.
 Not here: bytes and ordering (``log/storage/partition_writer.py``), several partitions
 (``log/commits/atomic_append.py``).
 Read next: ``log/schema/row_conversion.py``, ``log/storage/partition_writer.py``.
@@ -25,15 +25,13 @@ from headwater.log.commits.request_ids import check_id
 from headwater.log.commits.transaction import CommitPlan, TransactionRows
 from headwater.log.commits.value_versions import AppendCondition, Expected, ValueVersions, check_expected, values_of
 from headwater.log.groups import backpressure
-from headwater.log.schema import clock_correction
 from headwater.log.schema.event_metadata import taken_apart
 from headwater.log.schema.evolution import conform
-from headwater.log.schema.json_lines import json_rows
 from headwater.log.schema.row_conversion import to_batches
 from headwater.log.storage import routing
 from headwater.log.storage.framing import frames_of
 from headwater.log.token import Token
-from headwater.log.topic_declaration import shown
+from headwater.log.topic_rows import TopicRows, nullable
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -55,37 +53,14 @@ class AppendIdentity:
 ANONYMOUS = AppendIdentity()
 
 
-class TopicAppender:
+class TopicAppender(TopicRows):
     """Appends batches to one topic, for all threads of a process."""
 
     def __init__(self, topic: Topic) -> None:
-        self._topic = topic
+        super().__init__(topic)
+        self._topic: Topic = topic
         self._round_robin = random.randrange(topic.settings.partitions)
         self._versions: dict[int, ValueVersions] = {}
-
-    def row_batch(self, rows: Any) -> pa.RecordBatch:
-        """Python rows, checked, as one batch."""
-        self._refuse_multiset()
-        return self._corrected(to_batches(rows, self._input_schema(), not_null=self._not_null()))
-
-    def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-        """Rows with JSON's values, checked, as one batch."""
-        self._refuse_multiset()
-        return self._corrected(json_rows(rows, self._input_schema(), not_null=self._not_null()))
-
-    def tombstones(self, keys: Any) -> pa.RecordBatch:
-        """Rows that hold the key and, where one is declared, the event time; all other columns are null."""
-        topic = self._topic
-        if not topic.settings.key:
-            raise Misuse(
-                f'topic "{topic.name}" has no key, so rows cannot be deleted by key',
-                hint='Declare it with key="…", or append an event that says what happened.',
-            )
-        every = _nullable(topic.schema)
-        kept = pa.schema([field for field in every if field.name in self._not_null()])
-        given = to_batches(keys, kept, not_null=frozenset(topic.settings.key))
-        columns = [given.column(field.name) if field in kept else pa.nulls(len(given), field.type) for field in every]
-        return pa.RecordBatch.from_arrays(columns, schema=every)
 
     def append(
         self,
@@ -138,22 +113,6 @@ class TopicAppender:
         rows = TransactionRows(self._topic, batch, deleted, partition, expected)
         return CommitPlan(self._topic.log, self._topic.id, check_id(request_id), [rows]).write()
 
-    def checked_partition(self, number: int) -> int:
-        """Refuse a partition that does not exist, or rows whose columns decide it."""
-        settings = self._topic.settings
-        if settings.routed_by:
-            what = f"key={shown(settings.key)}" if settings.key else f"ordered_by={shown(settings.ordered_by)}"
-            raise InvalidDeclaration(
-                f'topic "{self._topic.name}" is declared with {what}, which decides the partition of each row',
-                hint="Leave partition out.",
-            )
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < settings.partitions:
-            raise InvalidDeclaration(
-                f'topic "{self._topic.name}" has no partition {number!r}',
-                hint=f"It has 0 to {settings.partitions - 1}.",
-            )
-        return number
-
     def _check(self, identity: AppendIdentity, deleted: bool | pa.Array) -> None:
         sequence = identity.sequence
         if not isinstance(deleted, bool) and self._topic.settings.partitions != 1:
@@ -165,25 +124,6 @@ class TopicAppender:
             raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
         if sequence is not None and not 0 <= sequence < SEQUENCE_BOUND:
             raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
-
-    def _not_null(self) -> frozenset[str]:
-        settings = self._topic.settings
-        if settings.event_time is None or settings.clock is not None:
-            return frozenset(settings.routed_by)
-        return frozenset({*settings.routed_by, settings.event_time})
-
-    def _refuse_multiset(self) -> None:
-        if self._topic.row().is_multiset:
-            raise Misuse(f'"{self._topic.name}" is a table without a key', hint="Use insert and delete of its Table.")
-
-    def _input_schema(self) -> pa.Schema:
-        return clock_correction.input_schema(self._topic.schema, self._topic.settings)
-
-    def _corrected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        topic = self._topic
-        if topic.settings.clock is None:
-            return batch
-        return clock_correction.corrected(batch, topic.schema, topic.settings, topic.clock.now_us())
 
     def require_room(self, rows: int) -> None:
         """Wait for room under ``overflow="block"``; a part of a transaction is not dropped, but refuses all of it."""
@@ -206,7 +146,7 @@ class TopicAppender:
         if partitions == 1:
             return [(0, batch)]
         if columns:
-            return routing.split(batch, routing.partition_of(batch, columns, partitions))
+            return routing.split(batch, self.partition_of(batch))
         if sequence is not None:  # an append that is tried again must reach the same partition
             return [(sequence % partitions, batch)]
         self._round_robin = (self._round_robin + 1) % partitions
@@ -262,7 +202,7 @@ class TopicAppender:
         if not _same_columns(batch.schema, row.schema):
             batch, metadata = taken_apart(batch)
             if not _same_columns(batch.schema, row.schema):  # another thread or process declared columns meanwhile
-                batch = conform(batch, row.schema if deleted is False else _nullable(row.schema))
+                batch = conform(batch, row.schema if deleted is False else nullable(row.schema))
         frames = frames_of(
             batch,
             row,
@@ -319,7 +259,3 @@ class TopicAppender:
 def _same_columns(one: pa.Schema, other: pa.Schema) -> bool:
     """Equal names and types; a tombstone's columns may be null where a row's may not."""
     return bool(one.equals(other)) or (one.names == other.names and one.types == other.types)
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])

@@ -10,6 +10,7 @@ Not here: schema compatibility (``log/schema/evolution.py``), DDL (``log/schema/
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -45,34 +46,60 @@ def open_or_declare(
 
     A ``multiset`` is a table without a key; its rows have a weight.
     """
+    wanted = wanted_topic(name, schema, values, multiset=multiset)
+    with registry.catalog.write(durable=True):
+        row = registry.find(name)
+        settings, merged = wanted.beside(row)
+        if row is None:
+            return registry.create(name, merged, settings, now_us)
+        if settings != row.settings:
+            registry.change_settings(row.id, settings)
+        if not merged.equals(row.schema):
+            registry.add_schema(row.id, merged, now_us)
+        found = registry.find(name)
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True)
+class WantedTopic:
+    """What a declaration asks for, whichever log stores it."""
+
+    name: str
+    schema: pa.Schema
+    changes: Mapping[str, Any]
+    multiset: bool
+
+    def beside(self, row: TopicRow | None) -> tuple[TopicSettings, pa.Schema]:
+        """The settings and columns of the topic from now on, if it is as ``row`` says; or the error."""
+        if row is None:
+            settings = TopicSettings(**self.changes)
+            wanted = with_clock_columns(self.schema, settings)
+            check_columns_exist(wanted, settings)
+            return settings, _with_not_null(wanted, settings)
+        if row.is_multiset != self.multiset:
+            raise _other_kind(row)
+        for setting in FOREVER:
+            if setting in self.changes and self.changes[setting] != getattr(row.settings, setting):
+                raise conflict(self.name, setting, getattr(row.settings, setting), self.changes[setting])
+        wanted = _with_not_null(with_clock_columns(self.schema, row.settings), row.settings)
+        settings = row.settings.with_changes(dict(self.changes))
+        if any(earlier.equals(wanted) for earlier in row.schemas.values()):
+            return settings, row.schema
+        return settings, evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
+
+
+def wanted_topic(name: str, schema: str | pa.Schema, values: Mapping[str, Any], *, multiset: bool) -> WantedTopic:
+    """A declaration, checked by itself.
+
+    >>> wanted_topic("basket", "fruit STRING", {}, multiset=True).schema.names
+    ['_weight', 'fruit']
+    """
     check_name("table" if multiset else "topic", name)
     wanted = normalize_schema(schema)
     if multiset:  # first, so that the user's columns keep their order when one is added
         wanted = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False), *wanted])
-    changes = declared(values)
-    with registry.catalog.write(durable=True):
-        row = registry.find(name)
-        if row is None:
-            settings = TopicSettings(**changes)
-            wanted = with_clock_columns(wanted, settings)
-            check_columns_exist(wanted, settings)
-            return registry.create(name, _with_not_null(wanted, settings), settings, now_us)
-        if row.is_multiset != multiset:
-            raise _other_kind(row)
-        for setting in FOREVER:
-            if setting in changes and changes[setting] != getattr(row.settings, setting):
-                raise conflict(name, setting, getattr(row.settings, setting), changes[setting])
-        wanted = _with_not_null(with_clock_columns(wanted, row.settings), row.settings)
-        settings = row.settings.with_changes(changes)
-        if settings != row.settings:
-            registry.change_settings(row.id, settings)
-        if not any(earlier.equals(wanted) for earlier in row.schemas.values()):
-            merged = evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
-            if not merged.equals(row.schema):
-                registry.add_schema(row.id, merged, now_us)
-        found = registry.find(name)
-        assert found is not None
-        return found
+    return WantedTopic(name, wanted, declared(values), multiset)
 
 
 def conflict(name: str, setting: str, stored: Any, asked: Any) -> DeclarationConflict:

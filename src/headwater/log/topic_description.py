@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from headwater.clock import format_us
 from headwater.errors import Misuse
 from headwater.log.event_time import heartbeats
-from headwater.log.event_time.producer_progress import merge_progress, progress_of
+from headwater.log.event_time.producer_progress import merge_progress
 from headwater.log.event_time.watermarks import Watermark
 from headwater.log.schema.ddl import spark_type, to_ddl
 from headwater.log.schema.normalization import WEIGHT
 from headwater.notebook import NotebookCard
 
 if TYPE_CHECKING:
+    from headwater.log.contract import EventTopic
     from headwater.log.topic import Topic
 
 
@@ -62,7 +63,7 @@ def describe_topic(topic: Topic, *, times: bool = True) -> dict[str, Any]:
     }
 
 
-def describe_watermark(topic: Topic) -> dict[str, Any]:
+def describe_watermark(topic: EventTopic) -> dict[str, Any]:
     """The watermark of a topic, computed from the whole log."""
     if topic.settings.event_time is None:
         raise Misuse(
@@ -71,17 +72,17 @@ def describe_watermark(topic: Topic) -> dict[str, Any]:
             topic=topic.name,
         )
     stop = topic.end_offsets()
-    came = progress_of(topic, topic.start_offsets(), stop)
+    came = topic.progress(topic.start_offsets(), stop)
     sent = heartbeats.find(topic.log)
     if sent is not None:
         _, by_topic = heartbeats.taken(sent, 0, sent.end_offsets()[0], {topic.name: stop})
         came = merge_progress(came, by_topic.get(topic.name, {}))
     now_us = max((progress.seen_us for progress in came.values()), default=0)
     found = Watermark().moved(came, now_us=now_us, settings=topic.settings)
-    return found.describe(topic.log.registry.producer_names(topic.id), topic.settings, now_us)
+    return found.describe(topic.producer_names(), topic.settings, now_us)
 
 
-def topic_card(topic: Topic, what: str) -> NotebookCard:
+def topic_card(topic: EventTopic, what: str) -> NotebookCard:
     """What a notebook shows of a topic, or of a table."""
     topic.log.check_open()
     settings, starts, ends = topic.settings, topic.start_offsets(), topic.end_offsets()

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict
 
-from headwater.clock import to_us
 from headwater.durations import Duration
 from headwater.errors import InvalidDeclaration, OffsetOutOfRange
 from headwater.log.batch import Batch
@@ -24,7 +23,9 @@ from headwater.log.storage.partition_reader import BATCH_ROWS, PartitionReader
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
+    from headwater.log.contract import EventTopic
     from headwater.log.topic import Topic
+    from headwater.log.topic_partitions import TopicPartitions
 
 Place = str | int | dt.datetime | Mapping[int, int] | Token
 TURN_ROWS = 4 * BATCH_ROWS
@@ -45,7 +46,7 @@ class ReadOptions(TypedDict, total=False):
     rows_max: int | None
 
 
-def offsets_for(topic: Topic, place: Place, partitions: Sequence[int]) -> dict[int, int]:
+def offsets_for(topic: EventTopic, place: Place, partitions: Sequence[int]) -> dict[int, int]:
     """An offset for each partition. Reading from a token continues after the rows it contains."""
     if isinstance(place, Token):
         place = place.frontier.get(topic.name, {})
@@ -64,19 +65,18 @@ def offsets_for(topic: Topic, place: Place, partitions: Sequence[int]) -> dict[i
     if isinstance(place, int):
         return dict.fromkeys(partitions, place)
     if isinstance(place, dt.datetime):
-        moment_us = to_us(place)
-        return {p: topic.reader(p).offset_at(moment_us) for p in partitions}
-    if place == "earliest":
-        return {p: topic.reader(p).start_offset() for p in partitions}
-    if place == "latest":
-        return {p: topic.reader(p).end_offset() for p in partitions}
+        found = topic.offsets_at(place)
+        return {p: found[p] for p in partitions}
+    if place in ("earliest", "latest"):
+        found = topic.start_offsets() if place == "earliest" else topic.end_offsets()
+        return {p: found[p] for p in partitions}
     raise InvalidDeclaration(
         f"cannot read from {place!r}",
         hint='Use "earliest", "latest", an offset, {partition: offset}, a datetime, or a token.',
     )
 
 
-def check_partitions(topic: Topic, partitions: Sequence[int] | None) -> list[int]:
+def check_partitions(topic: EventTopic, partitions: Sequence[int] | None) -> list[int]:
     """The partitions to read; all when None."""
     everything = list(range(topic.settings.partitions))
     if partitions is None:
@@ -89,7 +89,7 @@ def check_partitions(topic: Topic, partitions: Sequence[int] | None) -> list[int
     return list(partitions)
 
 
-def check_columns(topic: Topic, columns: Sequence[str] | None) -> list[str] | None:
+def check_columns(topic: EventTopic, columns: Sequence[str] | None) -> list[str] | None:
     """The columns to read, known ones only."""
     if columns is None:
         return None
@@ -113,7 +113,7 @@ class IdleReaders:
     def __init__(self) -> None:
         self._idle: dict[int, PartitionReader] = {}
 
-    def take(self, topic: Topic, number: int) -> PartitionReader:
+    def take(self, topic: TopicPartitions, number: int) -> PartitionReader:
         """A reader that nobody else uses. Taking and giving back need no lock: each is one step of a dict."""
         return self._idle.pop(number, None) or topic.new_reader(number)
 
@@ -148,7 +148,7 @@ def read_partition(
         idle.give_back(reader)
 
 
-def metadata_at(topic: Topic, partition: int, offset: int) -> Metadata:
+def metadata_at(topic: EventTopic, partition: int, offset: int) -> Metadata:
     """What was said about one record; nothing where retention or compaction has removed it.
 
     >>> import headwater as hw, tempfile

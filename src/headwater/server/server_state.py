@@ -77,8 +77,8 @@ class ServerState:
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)
         self.store = ServingStore(path)
-        self.manifests = Manifests(self.log.catalog, app.name)
-        self.committed = CommittedChanges(self.manifests, self.folder, self.log.files)
+        self.manifests = Manifests(self.log.local.catalog, app.name)
+        self.committed = CommittedChanges(self.manifests, self.folder, self.log.local.files)
         self.rates = TopicRates()
         self._counting = ServingStore(path)  # counting rows must not delay point reads
         self.status = StatusReader(app, self._counting, self.rates)
@@ -120,7 +120,7 @@ class ServerState:
         """Start background tasks. The engine's supervisor has started, or is started, by whoever made it."""
         loop = asyncio.get_running_loop()
         self.notifier.start(loop)
-        self.notifier.watch(self.folder)
+        self.notifier.watch_folder(self.folder)
         self.begin(self.store_queries.start())
         self.begin(self._sample())
         self.begin(self.events.run())
@@ -180,7 +180,7 @@ class ServerState:
 
     def _bound_logs(self) -> None:
         for name in PLAIN_LOGS:
-            bounded(self.folder / name, self.log.files)
+            bounded(self.folder / name, self.log.local.files)
 
     # Work in threads
 

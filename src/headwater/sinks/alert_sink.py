@@ -29,7 +29,7 @@ from headwater.views.serving.deliveries import Delivery, deletes, row_names, ups
 from headwater.views.serving.serving_columns import DECIMAL_COLLATION, ServedColumn, compare_decimals, quoted
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 Alerted = Mapping[str, Any]  # app, view, sink, rule, key, row, tick
 
@@ -51,7 +51,7 @@ class AlertSink(Sink):
     def layout(self) -> str:
         return self.when
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         return AlertTarget(context, log, self)
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Rule:
 class AlertTarget(Target):
     """The recipient. The home stores which keys satisfy the rule."""
 
-    def __init__(self, context: SinkContext, log: Log, sink: AlertSink) -> None:
+    def __init__(self, context: SinkContext, log: EventLog, sink: AlertSink) -> None:
         super().__init__(context)
         self.sink = sink
         self.memory = KeptProgress(log, context)

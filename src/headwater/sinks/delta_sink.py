@@ -29,7 +29,7 @@ from headwater.views.serving.deliveries import Delivery, counted, deletes, row_n
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 COUNT = "_hw_count"
 ABOUT = "headwater"  # the key of our metadata in a commit
@@ -58,7 +58,7 @@ class DeltaSink(Sink):
     def layout(self) -> str:
         return ",".join(self.partition_by)
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
         with MissingExtra.raised_for("hw.sinks.Delta", "delta"):
             import deltalake  # noqa: F401

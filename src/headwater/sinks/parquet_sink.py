@@ -38,7 +38,7 @@ from headwater.views.serving.deliveries import Delivery
 from headwater.views.state.algebra import consolidate, expand
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 PROGRESS_FILE = "_progress.json"
 DATA = "data"
@@ -72,7 +72,7 @@ class ParquetSink(Sink):
     def layout(self) -> str:
         return ",".join(self.partition_by)
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         return ParquetTarget(context, log, self)
 
     def files(self, tick: int | None = None) -> list[Path]:
@@ -113,13 +113,13 @@ class ParquetSink(Sink):
 class ParquetTarget(Target):
     """The folder."""
 
-    def __init__(self, context: SinkContext, log: Log, sink: ParquetSink) -> None:
+    def __init__(self, context: SinkContext, log: EventLog, sink: ParquetSink) -> None:
         super().__init__(context)
         self.folder = Path(sink.path)
         self.partition_by = tuple(sink.partition_by)
         self.kept = sink.kept
-        self._files = log.files
-        self._place = SinkFolder(self.folder, PROGRESS_FILE, log.files)
+        self._files = log.local.files
+        self._place = SinkFolder(self.folder, PROGRESS_FILE, log.local.files)
         for name in self.partition_by:
             if name not in context.schema.names:
                 raise SinkRefused(

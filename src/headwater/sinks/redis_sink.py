@@ -26,7 +26,7 @@ from headwater.sinks.text_values import json_rows, key_texts, plain_text
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 OWN = "_headwater"
 COUNT = "_count"  # multiplicity of a row of a view without a key
@@ -64,7 +64,7 @@ class RedisSink(Sink):
     def layout(self) -> str:
         return self.form
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
         with MissingExtra.raised_for("hw.sinks.Redis", "redis"):
             import redis

@@ -31,7 +31,7 @@ from headwater.sinks.text_values import json_rows, key_texts, plain_text
 from headwater.views.serving.deliveries import Delivery, counted, deletes, row_names, upserts
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 CURRENT = "_current.json"
 ROW, COUNT = "_hw_json", "_hw_count"
@@ -63,7 +63,7 @@ class SearchSink(Sink):
     def layout(self) -> str:
         return json.dumps([self.text, self.terms, self.tokenizer])
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         _required()
         return SearchTarget(context, log, self)
 
@@ -119,12 +119,12 @@ def opened(folder: Path, about: Any) -> Any:
 class SearchTarget(Target):
     """The index."""
 
-    def __init__(self, context: SinkContext, log: Log, sink: SearchSink) -> None:
+    def __init__(self, context: SinkContext, log: EventLog, sink: SearchSink) -> None:
         super().__init__(context)
         self.folder = Path(sink.path)
         self.sink = sink
-        self._files = log.files
-        self._place = SinkFolder(self.folder, CURRENT, log.files)
+        self._files = log.local.files
+        self._place = SinkFolder(self.folder, CURRENT, log.local.files)
         for name in (*sink.text, *sink.terms):
             if name not in context.schema.names:
                 raise SinkRefused(

@@ -22,7 +22,7 @@ import pyarrow as pa
 from headwater.errors import Fenced
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
     from headwater.views.serving.deliveries import Delivery
 
 PROGRESS_TABLE = "_headwater_progress"
@@ -80,7 +80,7 @@ class Sink(ABC):
         return ""
 
     @abstractmethod
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         """Open the target for a view. Called before the first delivery, and again after an error.
 
         It may connect and may raise ``Unavailable``. It changes nothing that readers of the other system see.

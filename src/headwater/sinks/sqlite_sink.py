@@ -43,7 +43,7 @@ from headwater.views.serving.serving_columns import ServedColumn, quoted
 from headwater.views.state.algebra import expand
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 PROGRESS_DDL = f"""CREATE TABLE IF NOT EXISTS {PROGRESS_TABLE} (
     sink TEXT PRIMARY KEY,           -- app/view/sink
@@ -72,7 +72,7 @@ class SQLiteSink(Sink):
     kind = "sqlite"
     by_key = True
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
         return SQLiteTarget(context, Path(self.path), self.table or context.view)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import SinkRefused
+from headwater.log.contract import EventLog
 from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.runner.sink_status import KeptProgress
@@ -52,7 +53,7 @@ class TopicSink(Sink):
     kind = "topic"
     merges = False
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         return TopicTarget(context, log if self.home is None else Log(self.home), self.name, own=self.home is not None)
 
     def __str__(self) -> str:
@@ -62,7 +63,7 @@ class TopicSink(Sink):
 class TopicTarget(Target):
     """The topic."""
 
-    def __init__(self, context: SinkContext, log: Log, name: str, *, own: bool) -> None:
+    def __init__(self, context: SinkContext, log: EventLog, name: str, *, own: bool) -> None:
         super().__init__(context)
         self._log = log if own else None  # to be closed
         taken = [field.name for field in context.schema if field.name in [one.name for one in OWN]]
@@ -75,7 +76,7 @@ class TopicTarget(Target):
             )
         self.schema = pa.schema([*OWN, *(field.with_nullable(True) for field in context.schema)])
         self.topic = log.topic(name, self.schema)
-        producers = log.registry.producer_names(self.topic.id).values()
+        producers = self.topic.producer_names().values()
         others = [each for each in producers if each.startswith("sink ") and not each.startswith(self._producer)]
         if others:
             raise SinkRefused(

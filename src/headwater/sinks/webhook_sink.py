@@ -36,7 +36,7 @@ from headwater.sinks.text_values import json_text, key_texts
 from headwater.views.serving.deliveries import Delivery, row_names
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 ANSWER_SECONDS_MAX = 30.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
@@ -70,7 +70,7 @@ class WebhookSink(Sink):
             raise InvalidDeclaration(f"{self.url!r} is not a URL", hint="Use http:// or https:// and a host.")
         to_seconds(self.timeout, what="timeout")
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         return WebhookTarget(context, log, self)
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class Poster:
 class WebhookTarget(Target):
     """The receiver. The home stores its progress."""
 
-    def __init__(self, context: SinkContext, log: Log, hook: WebhookSink) -> None:
+    def __init__(self, context: SinkContext, log: EventLog, hook: WebhookSink) -> None:
         super().__init__(context)
         self.log = log
         self.memory = KeptProgress(log, context)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
@@ -60,7 +60,7 @@ class ListSink(Sink):
         """Raise these errors, one in each of the next deliveries and full copies, in place of taking them."""
         self._errors += errors
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
         return ListTarget(context, self)
 

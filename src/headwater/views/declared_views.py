@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
 from headwater.hints import suggestion
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.topic_settings import check_name
 from headwater.views.view import View
 from headwater.views.view_declaration import ViewDeclaration
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 class DeclaredViews:
     """The views of one app, in the order of their declaration."""
 
-    def __init__(self, log: Callable[[], Log], runtime: Callable[[], AppRuntime], is_open: Callable[[], bool]) -> None:
+    def __init__(
+        self, log: Callable[[], EventLog], runtime: Callable[[], AppRuntime], is_open: Callable[[], bool]
+    ) -> None:
         self._log = log
         self._is_open = is_open
         self._runtime = runtime
@@ -36,7 +38,7 @@ class DeclaredViews:
         self._waiting: dict[str, str] = {}  # views that were refused, and what each did not find
 
     @property
-    def log(self) -> Log:
+    def log(self) -> EventLog:
         """The app's log."""
         return self._log()
 
@@ -130,7 +132,7 @@ class DeclaredViews:
                 hint="Give one of the two another name.",
                 view=name,
             )
-        if name in self.log.registry.names():
+        if name in self.log.topic_names():
             raise DeclarationConflict(
                 f'"{name}" is a topic or table of this home already', hint="Give the view another name.", view=name
             )

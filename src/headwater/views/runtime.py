@@ -23,7 +23,7 @@ import pyarrow as pa
 from headwater.backoff import Backoff
 from headwater.clock import to_us
 from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfRange
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.token import AtLeast, Token
 from headwater.views.compiler.frontend.query_tables import tables_in
 from headwater.views.lifecycle.liveness import LivenessReporter
@@ -65,7 +65,7 @@ class AppRuntime:
     def __init__(
         self,
         name: str,
-        log: Log,
+        log: EventLog,
         declared: Iterable[ViewDeclaration],
         settings: Mapping[str, str],
         attached: Mapping[str, Attachment] | None = None,
@@ -78,7 +78,7 @@ class AppRuntime:
         self.folder = Path(log.home).absolute() / "views" / name
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
         self.scratch = self.folder / "scratch" / uuid.uuid4().hex
-        self.manifests = Manifests(log.catalog, name)
+        self.manifests = Manifests(log.local.catalog, name)
         self.java_log = self.folder / "spark.log"
         self._spark: SparkSession | None = None
         self._prepared: Prepared | None = None
@@ -131,11 +131,11 @@ class AppRuntime:
     def engine(self) -> TickEngine:
         """The engine; making it takes the app over."""
         if self._engine is None:
-            prepared = self.prepared
-            store = StateStore(self.folder, self.log.files, self.spark, SmallRuns(self.log.catalog, self.name))
+            prepared, home = self.prepared, self.log.local
+            store = StateStore(self.folder, home.files, self.spark, SmallRuns(home.catalog, self.name))
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
-            self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, self.log.files, self.java_log)
+            self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, home.files, self.java_log)
             self._clear_scratch()
         return self._engine
 
@@ -147,7 +147,7 @@ class AppRuntime:
     @property
     def committed(self) -> CommittedChanges:
         """What each tick changed."""
-        return CommittedChanges(self.manifests, self.folder, self.log.files)
+        return CommittedChanges(self.manifests, self.folder, self.log.local.files)
 
     def _clear_scratch(self) -> None:
         """Remove what processes before this one left. One that still runs is shut out by now."""
@@ -454,7 +454,7 @@ class AppRuntime:
         if at_least is None or isinstance(at_least, Token | str):
             return Token.of(at_least), timeout
         began = time.monotonic()
-        token = at_least.token(self.log, timeout)
+        token = at_least.token(self.log.local, timeout)
         return token, max(0.0, timeout - (time.monotonic() - began))
 
     def covering(self, token: Token, timeout: float, views: Collection[str] = ()) -> Manifest:

@@ -237,7 +237,7 @@ class View:
         from headwater.views.event_time.late_rows import describe
 
         manifest = self._runtime.manifests.current()
-        names = {topic.name: self._views.log.registry.producer_names(topic.id) for topic in self._views.log.topics()}
+        names = {topic.name: topic.producer_names() for topic in self._views.log.topics()}
         return describe(manifest, self.name, names)
 
     @property

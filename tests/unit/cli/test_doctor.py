@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from headwater.cli.doctor import doctor_command, home_checks, machine_checks
 from headwater.cli.doctor.findings import Finding, FindingState
 from headwater.cli.main import app
-from headwater.log.home import FORMAT, FORMAT_FILE, Log
+from headwater.log.catalog.home_folder import FORMAT, FORMAT_FILE
+from headwater.log.home import Log
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 

@@ -88,12 +88,11 @@ class DebeziumDatabase:
         self.base = 0
 
     def topic(self) -> Topic:
-        row = self.log.registry.find(self.source.topic)
-        if row is None:
+        topic = self.log.find_topic(self.source.topic)
+        if topic is None:
             raise SourceUnavailable(
                 f'there is no topic "{self.source.topic}" yet', hint="Declare it, and append the messages to it."
             )
-        topic = self.log.opened(row)
         if len(topic.end_offsets()) != 1:
             raise SourceRefused(
                 f'topic "{self.source.topic}" has several partitions, and a table follows one order',

@@ -65,7 +65,7 @@ def ls(file: AppFileArgument, as_json: JsonOption = False) -> None:
     from headwater.inlets.counters import stored
 
     with app_of(file) as declared:
-        known = stored(declared.log, declared.name, [inlet.name for inlet in declared.inlets])
+        known = stored(declared.log.local, declared.name, [inlet.name for inlet in declared.inlets])
         found = [
             {"inlet": each.name, "kind": each.kind, "topic": each.topic.name, **known[each.name]}
             for each in declared.inlets

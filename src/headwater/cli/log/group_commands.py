@@ -227,5 +227,4 @@ def _group(log: Log, name: str, topic: str | None) -> Group:
 def _of_partitions(topic: Topic, place: Place, partitions: list[int]) -> dict[int, int]:
     from headwater.log.topic_reader import check_partitions, offsets_for
 
-    topic.open_partitions()
     return offsets_for(topic, place, check_partitions(topic, partitions))

@@ -121,7 +121,6 @@ class Tail:
     def _offsets(self, place: Any) -> dict[int, int]:
         from headwater.log.topic_reader import offsets_for
 
-        self.topic.open_partitions()
         return offsets_for(self.topic, place, self.partitions)
 
     def _show(self, rows: list[Row]) -> None:

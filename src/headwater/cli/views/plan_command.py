@@ -46,7 +46,7 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
             for topic in [app.log.get_topic(name)]
         ]
         paused = {view.name: view.paused for view in app.views}
-        reports = TickReports(app.log.catalog, app.name).last(KEPT)
+        reports = TickReports(app.log.local.catalog, app.name).last(KEPT)
         for each in views:
             each["paused"] = paused[each["name"]]
             counts[each["name"]] = plan_counts(reports, each["name"])

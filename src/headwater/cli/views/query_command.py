@@ -71,7 +71,7 @@ def query(
 def app_in(home: Path | None, wanted: str | None) -> str:
     """The app of this name, or the only one of the home."""
     with opened(home) as log:
-        names = [row["name"] for row in log.catalog.read("SELECT name FROM apps ORDER BY name")]
+        names = [row["name"] for row in log.local.catalog.read("SELECT name FROM apps ORDER BY name")]
     if wanted is not None and wanted in names:
         return wanted
     if wanted is None and len(names) == 1:

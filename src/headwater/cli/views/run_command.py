@@ -117,9 +117,9 @@ def stalls_reported(app: App, seconds: float) -> Iterator[None]:
                 if found.stalled and not reported:
                     reported = True
                     console(stderr=True).print(f'app "{app.name}": {found.sentence}', markup=False)
-                    note_engine(app.log, app.name, f'app "{app.name}": {found.sentence}', {"tick": found.tick})
+                    note_engine(app.log.local, app.name, f'app "{app.name}": {found.sentence}', {"tick": found.tick})
                 elif reported and not found.stalled:
-                    note_engine(app.log, app.name, None, {})
+                    note_engine(app.log.local, app.name, None, {})
                     reported = False
 
     threading.Thread(target=look, name="headwater-stalls", daemon=True).start()

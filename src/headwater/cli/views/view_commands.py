@@ -148,7 +148,7 @@ def changes(
         manifests, _ = _find(log, view, name)
         path = store_path(log.home, manifests.app)
         with ServingStore(path) as store, _quiet_interrupt():
-            feed = ChangeFeed(view, CommittedChanges(manifests, path.parent, log.files), store.wait)
+            feed = ChangeFeed(view, CommittedChanges(manifests, path.parent, log.local.files), store.wait)
             answer = QueryOutput(as_json=as_json)
             for table in feed.changes(start, follow=follow):
                 answer.show(table)
@@ -165,8 +165,8 @@ def _quiet_interrupt() -> Iterator[None]:
 def _apps(log: Log) -> list[Manifests]:
     from headwater.views.state.manifest import Manifests
 
-    rows = log.catalog.read("SELECT name FROM apps ORDER BY name")
-    return [Manifests(log.catalog, row["name"]) for row in rows]
+    rows = log.local.catalog.read("SELECT name FROM apps ORDER BY name")
+    return [Manifests(log.local.catalog, row["name"]) for row in rows]
 
 
 def _find(log: Log, view: str, app_name: str | None) -> tuple[Manifests, Manifest]:
@@ -193,10 +193,10 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
     from headwater.views.tick.pausing import paused_in
 
     pause = paused_in(manifest).get(name)
-    names = {topic: log.registry.producer_names(log.get_topic(topic).id) for topic in manifest.times.get("topics", {})}
+    names = {topic: log.get_topic(topic).producer_names() for topic in manifest.times.get("topics", {})}
     about = manifest.views[name]
     runs = manifest.runs_of(name)
-    known = set(log.registry.names())
+    known = set(log.topic_names())
     ends = {topic: log.get_topic(topic).end_offsets() for topic in manifest.frontier if topic in known}
     behind = sum(
         end - (manifest if pause is None else pause).frontier.get(topic, {}).get(number, 0)

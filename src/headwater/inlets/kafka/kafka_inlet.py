@@ -28,7 +28,7 @@ from headwater.inlets.kafka.kafka_positions import KafkaPositions, PositionMoved
 from headwater.inlets.kafka.kafka_reader import KafkaReader, KafkaSource
 from headwater.inlets.kafka.schema_registry import SchemaRegistry, avro
 from headwater.inlets.kafka.value_formats import AvroValues, DebeziumValues, JsonValues, RawValues, ValueFormat
-from headwater.kafka_client import KafkaCluster, client
+from headwater.kafka.kafka_client import KafkaCluster, client
 from headwater.log.commits.transaction import CommitPlan
 from headwater.log.table import Table
 from headwater.log.topic import Topic
@@ -213,7 +213,7 @@ class KafkaInlet(Inlet):
         except Backpressure:
             if self.topic.settings.overflow != "drop":
                 raise
-        self.log.registry.count_dropped(self.topic.id, prepared.rows)
+        self.topic.count_dropped(prepared.rows)
         plan.rows = dead
         plan.write()
         return True

@@ -53,7 +53,7 @@ class KafkaPositions:
 
     def load(self) -> dict[int, PartitionPosition]:
         """The position of each partition that has one."""
-        rows = self._log.catalog.read(
+        rows = self._log.local.catalog.read(
             "SELECT partition, topic_id, next_offset FROM inlet_positions WHERE app = ? AND inlet = ? AND source = ?",
             self._key,
         )
@@ -62,7 +62,7 @@ class KafkaPositions:
     def begin(self, topic_id: str, offsets: Mapping[int, int]) -> None:
         """Set the first position of some partitions; where another process was quicker, its positions stay."""
         rows = [(*self._key, number, topic_id, offset, offset) for number, offset in offsets.items()]
-        with self._log.catalog.write() as db:
+        with self._log.local.catalog.write() as db:
             # What an inlet read under another declaration is kept, but is no lag of this one.
             db.execute(
                 "UPDATE inlet_positions SET end_offset = next_offset WHERE app = ? AND inlet = ? AND source <> ?",
@@ -72,7 +72,7 @@ class KafkaPositions:
 
     def replace(self, before: Mapping[int, PartitionPosition], after: Mapping[int, PartitionPosition]) -> None:
         """Continue somewhere else, after a loss that the user accepts."""
-        with self._log.catalog.write() as db:
+        with self._log.local.catalog.write() as db:
             for number, position in after.items():
                 if number not in before:
                     continue
@@ -86,7 +86,7 @@ class KafkaPositions:
 
     def move(self, moves: Mapping[int, tuple[int, int]], ends: Mapping[int, int]) -> None:
         """Move positions that no rows belong to: past offsets that hold no message."""
-        with self._log.catalog.write() as db:
+        with self._log.local.catalog.write() as db:
             self.move_in(db, moves, ends)
 
     def move_in(self, db: sqlite3.Connection, moves: Mapping[int, tuple[int, int]], ends: Mapping[int, int]) -> None:
@@ -103,7 +103,7 @@ class KafkaPositions:
     def note_ends(self, ends: Mapping[int, int]) -> None:
         """Store the ends of partitions, for the lag."""
         rows = [(end, *self._key, number) for number, end in ends.items()]
-        with self._log.catalog.write() as db:
+        with self._log.local.catalog.write() as db:
             db.executemany(
                 "UPDATE inlet_positions SET end_offset = max(next_offset, ?)"
                 " WHERE app = ? AND inlet = ? AND source = ? AND partition = ?",

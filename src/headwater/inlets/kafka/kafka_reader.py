@@ -7,7 +7,8 @@ Invariants: only committed messages are given (``read_committed``), in the order
 message (aborted transactions, markers) are passed over. Nothing is skipped in silence: where retention was quicker than
 the inlet, or the topic is another one, the user decides (``on_loss``). Kafka's own offsets of the group are committed
 for monitoring, and never read.
-Not here: what becomes of the messages (``kafka_inlet.py``). Read next: ``kafka_positions.py``, ``kafka_client.py``.
+Not here: what becomes of the messages (``kafka_inlet.py``). Read next:
+``kafka_positions.py``, ``kafka/kafka_client.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import OffsetOutOfRange, Unavailable
 from headwater.inlets.kafka.kafka_positions import KafkaPositions, PartitionPosition
-from headwater.kafka_client import KafkaAdmin, KafkaCluster, KafkaFailure, KafkaTopicFacts, client
+from headwater.kafka.kafka_client import KafkaAdmin, KafkaCluster, KafkaFailure, KafkaTopicFacts, client
 
 if TYPE_CHECKING:
     from typing import Self

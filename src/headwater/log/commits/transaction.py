@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import xxhash
@@ -31,6 +31,7 @@ from headwater.log.schema.event_metadata import Metadata, taken_apart, with_meta
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
+    from headwater.log.contract import EventTopic
     from headwater.log.groups.consumer import Consumer
     from headwater.log.groups.messages import Message
     from headwater.log.groups.subscription import Subscription
@@ -231,7 +232,7 @@ class Transaction:
         return self._token
 
     def append(
-        self, topic: Topic, rows: Any, *, partition: int | None = None, expected: Expected | None = None
+        self, topic: EventTopic, rows: Any, *, partition: int | None = None, expected: Expected | None = None
     ) -> None:
         """Append rows to a topic; the same rows and conditions as ``Topic.append`` takes.
 
@@ -239,20 +240,20 @@ class Transaction:
         """
         _require("topic", topic, "appender", "t.append(topic, rows); a table takes t.upsert, t.insert and t.delete")
         number = None if partition is None else topic.appender.checked_partition(partition)
-        batch = topic.row_batch(rows)
+        batch, own = topic.row_batch(rows), _own(topic)
         if expected is not None:
-            topic.appender.check_expected(batch, expected)
-        self._add(TransactionRows(topic, batch, False, number, expected))
+            own.appender.check_expected(batch, expected)
+        self._add(TransactionRows(own, batch, False, number, expected))
 
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""
         _require("table", table, "upserts", TABLE_HINT)
-        self._add(TransactionRows(table.topic, table.upserts(rows)))
+        self._add(TransactionRows(_own(table.topic), table.upserts(rows)))
 
     def insert(self, table: Table, rows: Any) -> None:
         """Add rows to a table; one whose key is there refuses the transaction."""
         _require("table", table, "upserts", TABLE_HINT)
-        self._add(TransactionRows(table.topic, table.inserts(rows), expected="none" if table.key else None))
+        self._add(TransactionRows(_own(table.topic), table.inserts(rows), expected="none" if table.key else None))
 
     def delete(self, table: Table, rows: Any) -> None:
         """Delete rows of a table by their key; without a key whole rows, each of which deletes an equal one.
@@ -261,9 +262,9 @@ class Transaction:
         """
         _require("table", table, "upserts", TABLE_HINT)
         batch = table.deletes(rows)
-        self._add(TransactionRows(table.topic, batch, deleted=not table.is_multiset))
+        self._add(TransactionRows(_own(table.topic), batch, deleted=not table.is_multiset))
         if table.is_multiset:
-            self._commit.removals.setdefault(table.topic.id, table.removal()).batches.append(batch)
+            self._removal(_own(table.topic)).batches.append(batch)
 
     def commit(self, consumer: Consumer | Subscription, what: Any = None) -> None:
         """Commit a consumer's or subscription's positions together with the rows; see their ``commit``.
@@ -306,6 +307,14 @@ class Transaction:
             )
         self._commit.rows.append(replace(rows, batch=with_metadata(rows.batch, self._metadata)))
 
+    def _removal(self, topic: Topic) -> MultisetRemoval:
+        from headwater.log.multiset import Multiset, MultisetRemoval
+
+        known = self._commit.removals.get(topic.id)
+        if known is None:
+            known = self._commit.removals[topic.id] = MultisetRemoval(Multiset(topic))
+        return known
+
     def _open(self) -> None:
         if self._ended:
             raise ClosedError("this transaction has ended", hint="Begin another one: log.transaction().")
@@ -327,6 +336,11 @@ class Transaction:
     def __repr__(self) -> str:
         rows = sum(each.batch.num_rows for each in self._commit.rows)
         return f"<Transaction of {rows} rows, {'ended' if self._ended else 'open'}>"
+
+
+def _own(topic: EventTopic) -> Topic:
+    """A topic of this kind of log; ``Transaction._add`` refuses those of any other."""
+    return cast("Topic", topic)
 
 
 def _require(what: str, given: object, has: str, hint: str) -> None:

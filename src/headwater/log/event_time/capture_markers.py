@@ -20,8 +20,7 @@ from headwater.log.token import Token
 from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventLog, EventTopic
 
 MARKERS = "_captured."
 SCHEMA = "`position` STRING, number BIGINT, committed_at TIMESTAMP, ends STRING"
@@ -61,19 +60,19 @@ class Markers:
     ({'users': 9}, '0/16B3748')
     """
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: EventTopic) -> None:
         self.topic = topic
 
     @staticmethod
-    def declared(log: Log, capture: str) -> Markers:
+    def declared(log: EventLog, capture: str) -> Markers:
         """The markers of a capture; the topic is created if missing."""
         return Markers(log.topic(MARKERS + capture, SCHEMA, **SETTINGS))
 
     @staticmethod
-    def find(log: Log, capture: str) -> Markers | None:
+    def find(log: EventLog, capture: str) -> Markers | None:
         """The markers of a capture, if it ever wrote any."""
-        row = log.registry.find(MARKERS + capture)
-        return None if row is None else Markers(log.opened(row))
+        topic = log.find_topic(MARKERS + capture)
+        return None if topic is None else Markers(topic)
 
     def append(self, position: str, number: int, committed_at: dt.datetime | None, ends: Ends) -> None:
         text = str(Token({name: {0: end} for name, end in ends.items()}))
@@ -120,7 +119,7 @@ class Markers:
         return None
 
 
-def bound(topics: Iterable[Topic], ends: Stops) -> Stops:
+def bound(topics: Iterable[EventTopic], ends: Stops) -> Stops:
     """The ends; those of captured tables are bounded by the last marker."""
     held = dict(ends)
     for capture, tables in _captures(topics).items():
@@ -132,7 +131,10 @@ def bound(topics: Iterable[Topic], ends: Stops) -> Stops:
 
 
 def cut(
-    topics: Iterable[Topic], begin: Mapping[str, Mapping[int, int]], stop: Stops, ends: Mapping[str, Mapping[int, int]]
+    topics: Iterable[EventTopic],
+    begin: Mapping[str, Mapping[int, int]],
+    stop: Stops,
+    ends: Mapping[str, Mapping[int, int]],
 ) -> Stops:
     """The end of a tick that should reach ``stop`` and may reach ``ends``: each capture's tables at one marker.
 
@@ -161,20 +163,20 @@ def _chosen(markers: Markers, old: Ends, allowed: Ends, most: Ends) -> Marker | 
     return whole if whole is not None and whole.within(most) else None
 
 
-def _captures(topics: Iterable[Topic]) -> dict[str, list[Topic]]:
-    found: dict[str, list[Topic]] = {}
+def _captures(topics: Iterable[EventTopic]) -> dict[str, list[EventTopic]]:
+    found: dict[str, list[EventTopic]] = {}
     for topic in topics:
         if topic.settings.captured_by is not None:
             found.setdefault(topic.settings.captured_by, []).append(topic)
     return found
 
 
-def _last(log: Log, capture: str) -> Marker | None:
+def _last(log: EventLog, capture: str) -> Marker | None:
     markers = Markers.find(log, capture)
     return None if markers is None else markers.last()
 
 
-def watched(topics: Iterable[Topic]) -> list[Topic]:
+def watched(topics: Iterable[EventTopic]) -> list[EventTopic]:
     """The marker topics that bound these topics; a reader that waits for new rows waits for these."""
     found = []
     for capture, tables in _captures(topics).items():

@@ -21,15 +21,14 @@ from headwater.log.token import Token
 from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventLog, EventTopic
 
 HEARTBEATS = "_heartbeats"
 SCHEMA = "topic STRING, producer BIGINT, nothing_before TIMESTAMP, reached STRING"
 SETTINGS: TopicOptions = {"retention_bytes": 16 << 20, "segment_bytes_max": 1 << 20}
 
 
-def send(topic: Topic, nothing_before: dt.datetime, producer: int = 0) -> Token:
+def send(topic: EventTopic, nothing_before: dt.datetime, producer: int = 0) -> Token:
     """Promise that this producer (0: anonymous ones) will send no row before a moment."""
     if topic.settings.event_time is None:
         raise Misuse(
@@ -44,14 +43,13 @@ def send(topic: Topic, nothing_before: dt.datetime, producer: int = 0) -> Token:
     )
 
 
-def find(log: Log) -> Topic | None:
+def find(log: EventLog) -> EventTopic | None:
     """The topic of heartbeats, if any was ever sent."""
-    row = log.registry.find(HEARTBEATS)
-    return None if row is None else log.opened(row)
+    return log.find_topic(HEARTBEATS)
 
 
 def taken(
-    heartbeats: Topic, start: int, stop: int, frontier: Mapping[str, Mapping[int, int]]
+    heartbeats: EventTopic, start: int, stop: int, frontier: Mapping[str, Mapping[int, int]]
 ) -> tuple[int, dict[str, dict[int, ProducerProgress]]]:
     """The heartbeats in effect at ``frontier``: the offset up to which they were taken, and the progress by topic.
 

@@ -25,6 +25,7 @@ from headwater.log.storage.locks import FileLock
 from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
+    from headwater.log.contract import EventTopic
     from headwater.log.home import Log
     from headwater.log.topic import Topic
 
@@ -131,21 +132,23 @@ def note_corruption(topic: Topic, partition: int, file: str, message: str) -> No
 # Late rows and captures
 
 
-def note_late_rows(topic: Topic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
+def note_late_rows(log: Log, topic: EventTopic, view: str, message: str | None, detail: dict[str, Any]) -> bool:
     """Note that many rows of a topic are late for a view (``message``), or that it is over; whether that is news."""
-    return _note_one(topic, Condition("late_rows", 0, view, message or "", {"view": view, **detail}), bool(message))
+    about = topic if topic.log is log else alerts_topic(log)  # a topic of another log has no row in this catalog
+    return _note_one(about, Condition("late_rows", 0, view, message or "", {"view": view, **detail}), bool(message))
 
 
-def note_capture(topic: Topic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
+def note_capture(topic: EventTopic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
     """Note "capture_lag" or "capture_failed" (``message``), or that it is over; whether that is news."""
     return _note_one(topic, Condition(kind, 0, capture, message or "", {"capture": capture, **detail}), bool(message))
 
 
-def _note_one(topic: Topic, condition: Condition, lasts: bool) -> bool:
+def _note_one(topic: EventTopic, condition: Condition, lasts: bool) -> bool:
     """Begin or end one condition of a topic; whether anything changed."""
-    if (condition.name in lasting_names(topic.log.catalog.read, topic.id, (condition.kind,))) == lasts:
+    catalog = topic.log.local.catalog
+    if (condition.name in lasting_names(catalog.read, topic.id, (condition.kind,))) == lasts:
         return False
-    with topic.log.catalog.write() as db:
+    with catalog.write() as db:
         now_us = topic.clock.now_us()
         return begin(db, topic.id, condition, now_us) if lasts else end(db, topic.id, condition.name, now_us)
 
@@ -180,11 +183,11 @@ def note_set_aside(log: Log, record: str, message: str, detail: dict[str, Any]) 
     note_once(log, Condition("set_aside", 0, f"{detail['app']}/{record}", message, detail))
 
 
-def note_once(log: Log, condition: Condition, topic: Topic | None = None) -> None:
-    """Tell of something that happened and does not last; of no topic, if none is given."""
-    about = topic or alerts_topic(log)
+def note_once(log: Log, condition: Condition, topic: str | None = None) -> None:
+    """Tell of something that happened and does not last; of no topic, if none is named."""
+    about = topic or alerts_topic(log).name
     with log.catalog.write() as db:
-        _tell(db, about.name, condition, log.clock.now_us(), "once")
+        _tell(db, about, condition, log.clock.now_us(), "once")
     publish(log)
 
 

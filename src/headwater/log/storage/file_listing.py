@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headwater.log.storage.sealed_segment import SealedSegment
 
 if TYPE_CHECKING:
-    from headwater.log.topic import Topic
+    from headwater.log.topic_partitions import TopicPartitions
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FileList:
     tails: tuple[Range, ...]
 
 
-def list_files(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> FileList:
+def list_files(topic: TopicPartitions, start: Mapping[int, int], stop: Mapping[int, int]) -> FileList:
     """The files and tails that hold ``start`` up to ``stop``, partition by partition."""
     files: list[SealedFile] = []
     tails: list[Range] = []

@@ -79,11 +79,11 @@ class Watchdog:
         name = self._state.app.name
         detail = {"tick": found.tick, "waiting_rows": found.waiting_rows, "seconds": round(found.stalled_seconds)}
         logger.error('app "%s": %s', name, found.sentence)
-        note_engine(self._state.log, name, f'app "{name}": {found.sentence}', detail)
+        note_engine(self._state.log.local, name, f'app "{name}": {found.sentence}', detail)
         self._alerted_at = found.tick
 
     def _end_alert(self) -> None:
-        note_engine(self._state.log, self._state.app.name, None, {})
+        note_engine(self._state.log.local, self._state.app.name, None, {})
         self._alerted_at = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Any
 
 from headwater.errors import Fenced, HeadwaterError, TooMany
 from headwater.log.batch import Batch
+from headwater.log.contract import EventTopic
 from headwater.log.groups.consumer import Consumer
-from headwater.log.topic import Topic
 
 
 @dataclass
@@ -48,7 +48,7 @@ class HeldConsumers:
     def __len__(self) -> int:
         return len(self._held)
 
-    def join(self, topic: Topic, group: str, owner: str, **options: Any) -> Held:
+    def join(self, topic: EventTopic, group: str, owner: str, **options: Any) -> Held:
         """Join a group for a client."""
         self.close_expired()
         if len(self._held) >= self._limit:
@@ -56,7 +56,7 @@ class HeldConsumers:
                 f"{self._limit} consumers are held already",
                 hint="Close other consumers, or wait until their sessions end.",
             )
-        consumer = Consumer(topic, group, background=False, **options)
+        consumer = topic.consumer(group, background=False, **options)
         held = Held(secrets.token_urlsafe(16), owner, consumer, used_at=time.monotonic())
         with self._lock:
             self._held[held.id] = held

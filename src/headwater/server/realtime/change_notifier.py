@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+from headwater.log.contract import EventTopic
 from headwater.log.storage.wake import Waker
 
 NOTIFICATIONS_PER_S = 200
@@ -26,7 +27,7 @@ Found = TypeVar("Found")
 
 
 class ChangeNotifier:
-    """Notifies one event loop when a watched directory changes."""
+    """Notifies one event loop when a watched topic or folder changes."""
 
     def __init__(self) -> None:
         self._waker = Waker()
@@ -39,9 +40,13 @@ class ChangeNotifier:
         self._thread = threading.Thread(target=self._run, args=(loop,), name="headwater-notifier", daemon=True)
         self._thread.start()
 
-    def watch(self, directory: Path) -> None:
-        """Notify when files in this directory change; idempotent."""
-        self._waker.watch(directory)
+    def watch(self, topic: EventTopic) -> None:
+        """Notify when rows are appended to this topic; idempotent."""
+        topic.watched_by(self._waker)
+
+    def watch_folder(self, folder: Path) -> None:
+        """Notify when files in this folder change; idempotent."""
+        self._waker.watch(folder)
 
     def next_change(self) -> asyncio.Event:
         """The event that the next change sets."""

@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from headwater.errors import InvalidDeclaration
+from headwater.log.groups.groups import Group
 from headwater.log.groups.readers import forget_app
 from headwater.log.groups.sink_lag import sink_lags
-from headwater.log.maintenance.reader_alerts import lag_of
 from headwater.log.topic_settings import check_name
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
@@ -89,7 +89,8 @@ def router(state: ServerState) -> APIRouter:
         """Move a group to another place."""
 
         def work() -> dict[int, int]:
-            return state.log.get_topic(topic).group(group).reset(place_of(asked.to), force=asked.force)
+            found: Group = state.log.get_topic(topic).group(group)
+            return found.reset(place_of(asked.to), force=asked.force)
 
         return plain_answer({"positions": await state.write(work)})
 
@@ -105,8 +106,8 @@ def router(state: ServerState) -> APIRouter:
 
         def work() -> dict[str, Any]:
             topics = [state.log.get_topic(topic)] if topic is not None else state.log.topics()
-            readers = [each.to_dict() for found in topics for each in lag_of(found)]
-            return {"readers": readers, "sinks": [each.to_dict() for each in sink_lags(state.log)]}
+            readers = [each.to_dict() for found in topics for each in found.lag()]
+            return {"readers": readers, "sinks": [each.to_dict() for each in sink_lags(state.log.local)]}
 
         return plain_answer(await state.read(work))
 
@@ -137,8 +138,7 @@ def router(state: ServerState) -> APIRouter:
     async def poll(id: Id, asked: Polling, request: Request) -> Any:
         """The next batch. Give back its ``number`` as ``received``; until then the same batch comes again."""
         found = held.find(id, owner_of(request))
-        for number in range(found.consumer.topic.settings.partitions):
-            state.notifier.watch(found.consumer.topic.directory / str(number))
+        state.notifier.watch(found.consumer.topic)
 
         async def look() -> Batch | None:
             return await state.write(held.poll, found, asked.received)

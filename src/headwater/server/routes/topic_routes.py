@@ -32,7 +32,7 @@ from headwater.server.http.request_bodies import rows_of
 from headwater.server.status.app_graph import is_system
 
 if TYPE_CHECKING:
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
     from headwater.server.server_state import ServerState
 
 ROWS_MAX = 10_000
@@ -47,7 +47,7 @@ MetadataHeader = Annotated[
     str | None, Header(min_length=1, max_length=CHARACTERS_MAX, description="Of the rows; see event metadata.")
 ]
 BRIEF_BYTES = 64 << 10  # of a body; to read a larger one takes longer than a change of threads
-Ready = tuple["Topic", Callable[[], Token]]  # a topic, and what writes to it
+Ready = tuple["EventTopic", Callable[[], Token]]  # a topic, and what writes to it
 ROW_BODY = {
     "requestBody": {
         "required": True,
@@ -140,8 +140,7 @@ def router(state: ServerState) -> APIRouter:
         """
         found = await state.read_briefly(state.log.get_topic, topic)
         begin = await state.read_briefly(_positions, found, start, partition)
-        for number in begin:
-            state.notifier.watch(found.directory / str(number))
+        state.notifier.watch(found)
 
         async def look() -> tuple[dict[int, int], pa.Table] | None:
             following, table = await state.read(read_rows, found, begin, limit)
@@ -204,14 +203,14 @@ def expected_of(text: str | None) -> Expected | None:
     return int(text) if text is not None and text.isdigit() else text
 
 
-def not_null(topic: Topic) -> frozenset[str]:
+def not_null(topic: EventTopic) -> frozenset[str]:
     """The columns that a row must have."""
     settings = topic.settings
     event_time = settings.event_time if settings.clock is None else None
     return frozenset({*settings.routed_by, *([event_time] if event_time else [])})
 
 
-def writable(state: ServerState, name: str) -> Topic:
+def writable(state: ServerState, name: str) -> EventTopic:
     topic = state.log.get_topic(name)
     if is_system(name):
         raise Forbidden(f'"{name}" is written by Headwater itself', hint="Append to a topic of yours.", topic=name)
@@ -234,9 +233,7 @@ async def _appended(state: ServerState, body: bytes, ready: Callable[[], Ready])
 
 
 def _all(state: ServerState) -> list[dict[str, Any]]:
-    from headwater.log.topic_description import describe_topic
-
-    return [{**describe_topic(topic, times=False), "system": is_system(topic.name)} for topic in state.log.topics()]
+    return [{**topic.describe(times=False), "system": is_system(topic.name)} for topic in state.log.topics()]
 
 
 def _described(state: ServerState, name: str) -> dict[str, Any]:
@@ -248,11 +245,10 @@ def _described(state: ServerState, name: str) -> dict[str, Any]:
 # Reading
 
 
-def _positions(topic: Topic, start: str, partition: int | None) -> dict[int, int]:
+def _positions(topic: EventTopic, start: str, partition: int | None) -> dict[int, int]:
     count = topic.settings.partitions
     if partition is not None and partition >= count:
         raise InvalidDeclaration(f'topic "{topic.name}" has no partition {partition}', hint=f"It has {count}.")
-    topic.open_partitions()
     numbers = range(count) if partition is None else [partition]
     ends = topic.end_offsets()
     if LAST.fullmatch(start):
@@ -260,7 +256,7 @@ def _positions(topic: Topic, start: str, partition: int | None) -> dict[int, int
         return {number: max(starts[number], ends[number] + int(start)) for number in numbers}
     found = offsets_for(topic, place_of(start), numbers)
     for number, offset in found.items():
-        topic.reader(number).check_bounds(offset, ends[number])
+        topic.check_bounds(number, offset, ends[number])
     return found
 
 
@@ -284,7 +280,7 @@ def place_of(text: str) -> Place:
         ) from error
 
 
-def read_rows(topic: Topic, positions: dict[int, int], limit: int) -> tuple[dict[int, int], pa.Table]:
+def read_rows(topic: EventTopic, positions: dict[int, int], limit: int) -> tuple[dict[int, int], pa.Table]:
     """Up to ``limit`` rows, of each partition its share, and the positions after them.
 
     Event metadata is a column where some row has it.

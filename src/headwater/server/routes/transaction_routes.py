@@ -24,7 +24,7 @@ from headwater.server.routes.group_routes import Offsets, offsets_of, owner_of
 from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows, expected_of, not_null, writable
 
 if TYPE_CHECKING:
-    from headwater.log.commits.transaction import Transaction
+    from headwater.log.contract import EventTransaction
     from headwater.log.schema.event_metadata import Metadata
     from headwater.log.token import Token
     from headwater.server.server_state import ServerState
@@ -87,7 +87,7 @@ def _written(state: ServerState, asked: Operations, request_id: str | None, said
     return t.token
 
 
-def _add(state: ServerState, t: Transaction, asked: Operation, owner: str) -> None:
+def _add(state: ServerState, t: EventTransaction, asked: Operation, owner: str) -> None:
     name, kind = _kind(asked)
     if kind == "commit":
         assert asked.commit is not None

@@ -14,18 +14,19 @@ import base64
 import json
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from headwater.errors import LeaseLost, Misuse
+from headwater.log.contract import EventTopic
+from headwater.log.groups.groups import Group
 from headwater.log.groups.leases import Lease
 from headwater.log.groups.messages import Message, MessageReader
 from headwater.log.groups.worker import Worker
 from headwater.log.schema.json_lines import json_line
-from headwater.log.topic import Topic
 from headwater.log.topic_settings import check_name
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
@@ -33,6 +34,7 @@ from headwater.server.http.renderings import JSON
 from headwater.server.http.request_bodies import Seconds
 
 if TYPE_CHECKING:
+    from headwater.log.topic import Topic
     from headwater.server.server_state import ServerState
 
 WORKERS_MAX = 256
@@ -88,21 +90,21 @@ class Workers:
         self._known: OrderedDict[tuple[Any, ...], tuple[Worker, threading.Lock]] = OrderedDict()
 
     def get(
-        self, topic: Topic, group: str, lease: float, deliveries_max: int, **columns: Any
+        self, topic: EventTopic, group: str, lease: float, deliveries_max: int, **columns: Any
     ) -> tuple[Worker, threading.Lock]:
         """A worker on these terms, and the lock under which it takes."""
         check_name("group", group)
         terms = (topic.id, group, lease, deliveries_max, json.dumps(columns, sort_keys=True))
         with self._lock:
             if terms not in self._known:
-                made = Worker(topic, group, lease=lease, deliveries_max=deliveries_max, name="server", **columns)
+                made: Worker = topic.worker(group, lease=lease, deliveries_max=deliveries_max, name="server", **columns)
                 self._known[terms] = (made, threading.Lock())
                 if len(self._known) > WORKERS_MAX:
                     self._known.popitem(last=False)  # not closed: that would take its takers' messages away
             self._known.move_to_end(terms)
             return self._known[terms]
 
-    def take(self, topic: Topic, group: str, asked: Taking) -> list[Message]:
+    def take(self, topic: EventTopic, group: str, asked: Taking) -> list[Message]:
         """The messages that can be taken now."""
         columns = asked.model_dump(include={"deliver_at", "expires_at", "priority", "ordered_by"}, exclude_none=True)
         worker, lock = self.get(topic, group, asked.lease, asked.deliveries_max, **columns)
@@ -120,8 +122,7 @@ def router(state: ServerState) -> APIRouter:
     async def take(topic: str, group: str, asked: Taking) -> Any:
         """Messages, each with a handle; answer before the lease ends, or another gets them."""
         found = await state.read_briefly(state.log.get_topic, topic)
-        for number in range(found.settings.partitions):
-            state.notifier.watch(found.directory / str(number))
+        state.notifier.watch(found)
 
         async def look() -> list[Message] | None:
             return await state.write(workers.take, found, group, asked) or None
@@ -159,7 +160,8 @@ def router(state: ServerState) -> APIRouter:
         """Put dead letters back into the group, the oldest first."""
 
         def work() -> dict[str, Any]:
-            return state.log.get_topic(topic).group(group).redrive(limit=asked.limit).to_dict()
+            found: Group = state.log.get_topic(topic).group(group)
+            return found.redrive(limit=asked.limit).to_dict()
 
         return plain_answer(await state.write(work))
 
@@ -244,8 +246,8 @@ def _answered(
     return found
 
 
-def _contents(topic: Topic, leases: list[Lease]) -> dict[tuple[int, ...], tuple[dict[str, Any], bool]]:
+def _contents(topic: EventTopic, leases: list[Lease]) -> dict[tuple[int, ...], tuple[dict[str, Any], bool]]:
     ends = topic.end_offsets()
     known = [lease for lease in leases if lease.partition in ends and lease.offset < ends[lease.partition]]
-    found, _ = MessageReader(topic).read(known, ends)
+    found, _ = MessageReader(cast("Topic", topic)).read(known, ends)
     return dict(found)

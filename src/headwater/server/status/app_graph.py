@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headwater.log.contract import EventTopic
 from headwater.log.schema.ddl import spark_type, to_ddl
 from headwater.log.schema.normalization import WEIGHT
-from headwater.log.topic import Topic
 from headwater.views.explain import as_data
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def describe(app: App) -> dict[str, Any]:
     return {"app": app.name, "home": str(app.log.home), "nodes": nodes, "edges": edges}
 
 
-def _base(topic: Topic) -> Node:
+def _base(topic: EventTopic) -> Node:
     settings = topic.settings
     kind = "table" if settings.key or topic.row().is_multiset else "topic"
     return {

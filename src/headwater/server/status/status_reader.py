@@ -20,8 +20,6 @@ from headwater.errors import HeadwaterError
 from headwater.inlets.counters import stored
 from headwater.log.event_time.capture_markers import Markers
 from headwater.log.maintenance.alerts import ALERTS_TOPIC, lasting_rows
-from headwater.log.maintenance.reader_alerts import lag_of
-from headwater.log.topic_description import describe_topic
 from headwater.server.status.app_graph import is_system
 from headwater.server.status.topic_rates import TopicRates
 from headwater.sinks.runner.sink_status import SinkStatus, SinkStatuses
@@ -52,8 +50,8 @@ class StatusReader:
         self.log = app.log
         self.store = store
         self.rates = rates
-        self.manifests = Manifests(app.log.catalog, app.name)
-        self.reports = TickReports(app.log.catalog, app.name)
+        self.manifests = Manifests(app.log.local.catalog, app.name)
+        self.reports = TickReports(app.log.local.catalog, app.name)
         self._turn = threading.Lock()
         self._known: tuple[float, int, Values] | None = None
         self._counts: dict[str, tuple[int, int, float, float]] = {}  # view: rows, tick, when to count again, cost
@@ -96,7 +94,7 @@ class StatusReader:
     def _topics(self) -> list[Values]:
         found = []
         for topic in self.log.topics():
-            about = describe_topic(topic, times=False)
+            about = topic.describe(times=False)
             parts = about["partitions"]
             found.append(
                 {
@@ -111,13 +109,13 @@ class StatusReader:
                     "rates": self.rates.history(topic.name),
                     "dropped_rows": about["dropped_rows"],
                     "groups": [_group(group) for group in topic.groups()],
-                    "readers": [reader.to_dict() for reader in lag_of(topic)] if not is_system(topic.name) else [],
+                    "readers": [reader.to_dict() for reader in topic.lag()] if not is_system(topic.name) else [],
                 }
             )
         return found
 
     def _behind(self, manifest: Manifest) -> int:
-        known = set(self.log.registry.names())
+        known = set(self.log.topic_names())
         return sum(
             max(0, end - manifest.frontier[name].get(number, 0))
             for name in manifest.frontier
@@ -157,9 +155,8 @@ class StatusReader:
     def _late_rows(self, manifest: Manifest, view: str) -> list[Values]:
         if not manifest.times.get("late", {}).get(view):
             return []
-        known = self.log.registry
-        topics = [topic for topic in manifest.times.get("topics", {}) if known.find(topic) is not None]
-        names = {topic: known.producer_names(self.log.get_topic(topic).id) for topic in topics}
+        found = (self.log.find_topic(topic) for topic in manifest.times.get("topics", {}))
+        names = {topic.name: topic.producer_names() for topic in found if topic is not None}
         return late_rows.describe(manifest, view, names)
 
     def _rows(self, view: str) -> int | None:
@@ -224,7 +221,7 @@ class StatusReader:
 
     def _inlets(self) -> list[Values]:
         declared = list(self.app.inlets)
-        known = stored(self.log, self.app.name, [inlet.name for inlet in declared])
+        known = stored(self.log.local, self.app.name, [inlet.name for inlet in declared])
         return [
             {"name": each.name, "type": each.kind, "topic": each.topic.name, **known[each.name]} for each in declared
         ]
@@ -244,17 +241,16 @@ class StatusReader:
                 "state": "begin",
                 "lasting": True,
             }
-            for row in lasting_rows(self.log)
+            for row in lasting_rows(self.log.local)
         ]
         known = {(each["kind"], each["message"]) for each in lasting}
         history = [each for each in self._recent_alerts() if (each["kind"], each["message"]) not in known]
         return (lasting + history)[:ALERTS_SHOWN]
 
     def _recent_alerts(self) -> list[Values]:
-        row = self.log.registry.find(ALERTS_TOPIC)
-        if row is None:
+        topic = self.log.local.find_topic(ALERTS_TOPIC)
+        if topic is None:
             return []
-        topic = self.log.opened(row)
         start, end = topic.start_offsets()[0], topic.end_offsets()[0]
         batches = topic.read({0: max(start, end - ALERTS_SHOWN)}, stop={0: end})
         rows = [each for batch in batches for each in batch.to_pylist()]

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from headwater.errors import SinkRefused, Unavailable
-from headwater.kafka_client import REQUEST_SECONDS_MAX, KafkaAdmin, KafkaCluster, KafkaFailure, client
+from headwater.kafka.kafka_client import REQUEST_SECONDS_MAX, KafkaAdmin, KafkaCluster
+from headwater.kafka.kafka_ranges import committed_messages
 from headwater.sinks.sink import SinkContext, StoredProgress
 
 SUFFIX = ".headwater-progress"
@@ -98,40 +97,3 @@ class KafkaProgress:
     def _read(self, first: int, end: int) -> list[ProgressToken]:
         messages = committed_messages(self.cluster, self.topic, {0: (first, end)})
         return [ProgressToken(**json.loads(message.value())) for message in messages if message.value() is not None]
-
-
-def committed_messages(cluster: KafkaCluster, topic: str, ranges: dict[int, tuple[int, int]]) -> Iterator[Any]:
-    """The committed messages of some ranges of offsets, in the order of each partition."""
-    kafka, failure = client(), KafkaFailure(cluster)
-    left = {number: end for number, (first, end) in ranges.items() if first < end}
-    if not left:
-        return
-    consumer = cluster.client(
-        kafka.Consumer,
-        failure,
-        group_id="headwater.progress",  # librdkafka asks for one; nothing is committed under it
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        auto_offset_reset="error",
-        enable_partition_eof=True,
-        fetch_wait_max_ms=20,
-    )
-    try:
-        consumer.assign([kafka.TopicPartition(topic, number, ranges[number][0]) for number in left])
-        heard = time.monotonic()
-        while left:
-            messages = consumer.consume(10_000, WAIT_S)
-            if messages:
-                heard = time.monotonic()
-            elif failure.hopeless or time.monotonic() - heard > REQUEST_SECONDS_MAX:
-                raise failure.told()
-            for message in messages:
-                error, number = message.error(), message.partition()
-                if error is not None and error.name() != "_PARTITION_EOF":
-                    raise failure.told(error, doing=f'reading topic "{topic}"')
-                if error is None and number in left and message.offset() < left[number]:
-                    yield message
-                if message.offset() + (error is None) >= left.get(number, 1 << 62):
-                    del left[number]
-    finally:
-        consumer.close()

@@ -1,6 +1,6 @@
 """Kafka records: the rows and changes of a view as keys and values of messages.
 
-What it is: ``KafkaRecord``; ``row_records``, the latest row of each key and a tombstone for one that is gone;
+What it is: ``row_records``, the latest row of each key and a tombstone for one that is gone;
 ``change_records``, an envelope for each change; ``full_copy_records``, the rows of a full copy in either form.
 Invariants: keys and values are JSON as the log writes it (``log/schema/json_lines.py``), so different keys have
 different bytes, and a key has the same bytes each time. A view without a key has envelopes, each with how many equal
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from headwater.kafka.kafka_transactions import KafkaRecord
 from headwater.log.schema.json_lines import json_line
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
@@ -26,15 +26,6 @@ from headwater.views.serving.deliveries import deletes, row_names, upserts
 ROWS, CHANGES = "rows", "changes"
 CREATE, UPDATE, DELETE, READ, RESET = "c", "u", "d", "r", "reset"
 RESET_KEY = b'"reset"'
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaRecord:
-    """One message; without a value it deletes its key. ``partition``: where it belongs other than by its key."""
-
-    key: bytes
-    value: bytes | None
-    partition: int | None = None
 
 
 def row_records(changes: pa.Table, key: Sequence[str]) -> Iterator[KafkaRecord]:

@@ -21,23 +21,23 @@ import pyarrow as pa
 
 from headwater.durations import Duration, to_seconds
 from headwater.errors import SinkRefused, Unavailable
-from headwater.kafka_client import KafkaAdmin, KafkaCluster, KafkaTopicFacts, client
-from headwater.sinks.kafka.kafka_progress import SETTINGS, WAIT_S, KafkaProgress, ProgressToken, committed_messages
+from headwater.kafka.kafka_client import KafkaAdmin, KafkaCluster, KafkaTopicFacts, client
+from headwater.kafka.kafka_ranges import committed_messages
+from headwater.kafka.kafka_transactions import KafkaRecord, KafkaTransactions, ProducerFenced
+from headwater.sinks.kafka.kafka_progress import SETTINGS, WAIT_S, KafkaProgress, ProgressToken
 from headwater.sinks.kafka.kafka_records import (
     CHANGES,
     ROWS,
-    KafkaRecord,
     change_records,
     full_copy_records,
     reset_record,
     row_records,
 )
-from headwater.sinks.kafka.kafka_transactions import KafkaTransactions, ProducerFenced
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, home_id_of, is_next, reached
 from headwater.views.serving.deliveries import Delivery
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 FORMS = (ROWS, CHANGES)
 TIMEOUT_SECONDS_MIN = 15.0
@@ -83,7 +83,7 @@ class KafkaSink(Sink):
     def layout(self) -> str:
         return self.form or ""
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
         client()
         if self.form == ROWS and not context.key:
@@ -261,7 +261,7 @@ class KafkaTarget(Target):
         left = self._live_keys(facts) if self.form == ROWS else {}
         for table in tables:
             for record in full_copy_records(table, key, self.form, tick):
-                left.pop(record.key, None)
+                left.pop(record.key or b"", None)
                 yield record
         for name, places in left.items():
             for number in places:

@@ -42,7 +42,7 @@ from headwater.views.serving.deliveries import Delivery, deletes, row_names, ups
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 CONNECT_SECONDS_MAX = 10
 # A server that has gone without a word is noticed after about half a minute.
@@ -68,7 +68,7 @@ class PostgresSink(Sink):
     kind = "postgres"
     by_key = True
 
-    def open(self, context: SinkContext, log: Log) -> Target:
+    def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
         with MissingExtra.raised_for("hw.sinks.Postgres", "postgres"):
             import psycopg  # noqa: F401

@@ -17,10 +17,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.event_time.capture_markers import Marker, Markers
-from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
-from headwater.log.topic import Topic
 from headwater.views.compiler.frontend.as_of import DELETED
 from headwater.views.serving.deliveries import Delivery, batches
 from headwater.views.serving.view_reader import ViewHead, ViewLag
@@ -37,7 +36,7 @@ class CapturedTableReader:
     ``whole``: deleted rows are needed with all their columns.
     """
 
-    def __init__(self, log: Log, table: str, *, home_id: str, epoch: Callable[[], int], whole: bool) -> None:
+    def __init__(self, log: EventLog, table: str, *, home_id: str, epoch: Callable[[], int], whole: bool) -> None:
         self.view = table
         self.epoch = epoch
         self._log = log
@@ -49,18 +48,18 @@ class CapturedTableReader:
         found = self._last()
         return None if found is None else self._moment(*found)
 
-    def _last(self) -> tuple[Topic, Marker] | None:
+    def _last(self) -> tuple[EventTopic, Marker] | None:
         topic = self._log.get_topic(self.view)
         topic.refresh()
         markers = self._markers(topic)
         last = None if markers is None else markers.last()
         return None if last is None or self.view not in last.ends else (topic, last)
 
-    def _markers(self, topic: Topic) -> Markers | None:
+    def _markers(self, topic: EventTopic) -> Markers | None:
         capture = topic.settings.captured_by
         return None if capture is None else Markers.find(self._log, capture)
 
-    def _moment(self, topic: Topic, marker: Marker) -> ViewHead:
+    def _moment(self, topic: EventTopic, marker: Marker) -> ViewHead:
         version = f"{self._home_id}/{topic.id}/{topic.schema_version}"
         base = InputRelation(topic)
         return ViewHead(marker.offset + 1, version, base.schema, base.key)

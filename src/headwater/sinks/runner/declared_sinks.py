@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSink
 from headwater.hints import suggestion
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
 from headwater.sinks.runner.sink_status import SinkStatus, home_id
@@ -78,7 +78,7 @@ class SinkHandle:
 class DeclaredSinks:
     """The sinks of one app."""
 
-    def __init__(self, app: str, log: Callable[[], Log], runtime: Callable[[], AppRuntime]) -> None:
+    def __init__(self, app: str, log: Callable[[], EventLog], runtime: Callable[[], AppRuntime]) -> None:
         self._app = app
         self._log = log
         self._runtime = runtime

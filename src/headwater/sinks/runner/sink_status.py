@@ -22,7 +22,7 @@ from headwater.sinks.sink import SinkContext, StoredProgress, check_fence
 from headwater.views.serving.view_reader import ViewLag
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 
 class SinkState(StrEnum):
@@ -64,14 +64,14 @@ class SinkStatus:
 class SinkStatuses:
     """The statuses of one app's sinks in the catalog."""
 
-    def __init__(self, log: Log, app: str) -> None:
+    def __init__(self, log: EventLog, app: str) -> None:
         self.log = log
         self.app = app
 
     def save(self, identity: str, status: SinkStatus) -> None:
         """Save a status."""
         text = json.dumps({name: value for name, value in asdict(status).items() if name != "lag"})
-        with self.log.catalog.write() as db:
+        with self.log.local.catalog.write() as db:
             db.execute(
                 "INSERT OR REPLACE INTO sinks (identity, app, sink, status) VALUES (?, ?, ?, ?)",
                 (identity, self.app, status.sink, text),
@@ -79,14 +79,14 @@ class SinkStatuses:
 
     def load(self, identity: str, otherwise: SinkStatus) -> SinkStatus:
         """The saved status; ``otherwise`` when there is none."""
-        rows = self.log.catalog.read("SELECT status FROM sinks WHERE identity = ?", (identity,))
+        rows = self.log.local.catalog.read("SELECT status FROM sinks WHERE identity = ?", (identity,))
         if not rows:
             return otherwise
         values = json.loads(rows[0]["status"])
         return replace(otherwise, **{**values, "state": SinkState(values["state"]), "to": otherwise.to})
 
 
-def home_id(log: Log) -> str:
+def home_id(log: EventLog) -> str:
     """The home's random id, made on first use.
 
     >>> import headwater as hw, tempfile
@@ -94,24 +94,24 @@ def home_id(log: Log) -> str:
     >>> home_id(log) == home_id(log), len(home_id(log))
     (True, 16)
     """
-    rows = log.catalog.read("SELECT id FROM home_id")
+    rows = log.local.catalog.read("SELECT id FROM home_id")
     if not rows:
-        with log.catalog.write(durable=True) as db:
+        with log.local.catalog.write(durable=True) as db:
             db.execute("INSERT OR IGNORE INTO home_id (one, id) VALUES (1, ?)", (secrets.token_hex(8),))
-        rows = log.catalog.read("SELECT id FROM home_id")
+        rows = log.local.catalog.read("SELECT id FROM home_id")
     return str(rows[0]["id"])
 
 
 class KeptProgress:
     """The progress of a sink whose system cannot store it, kept in the home."""
 
-    def __init__(self, log: Log, context: SinkContext) -> None:
+    def __init__(self, log: EventLog, context: SinkContext) -> None:
         self.log = log
         self.context = context
 
     def recall(self) -> tuple[StoredProgress | None, Any]:
         """The progress, and the sink's own data."""
-        rows = self.log.catalog.read("SELECT * FROM sink_memories WHERE identity = ?", (self.context.identity,))
+        rows = self.log.local.catalog.read("SELECT * FROM sink_memories WHERE identity = ?", (self.context.identity,))
         if not rows:
             return None, None
         row = rows[0]
@@ -119,7 +119,7 @@ class KeptProgress:
 
     def remember(self, tick: int, epoch: int, memory: Any = None) -> StoredProgress:
         """Store a tick; ``Fenced`` when a newer process has stored one."""
-        with self.log.catalog.write(durable=True) as db:
+        with self.log.local.catalog.write(durable=True) as db:
             row = db.execute(
                 "SELECT tick, epoch, version FROM sink_memories WHERE identity = ?", (self.context.identity,)
             ).fetchone()

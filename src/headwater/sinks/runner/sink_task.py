@@ -26,7 +26,7 @@ from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target
 from headwater.views.serving.view_reader import ViewHead, ViewReader
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 logger = logging.getLogger("headwater.sinks")
 
@@ -42,7 +42,7 @@ class SinkTask:
     """One sink of an app. Thread-safe; one thread works at a time."""
 
     def __init__(
-        self, name: str, view: str, app: str, sink: Sink, reader: ViewReader | CapturedTableReader, log: Log
+        self, name: str, view: str, app: str, sink: Sink, reader: ViewReader | CapturedTableReader, log: EventLog
     ) -> None:
         self.name = name
         self.view = view
@@ -204,7 +204,7 @@ class SinkTask:
         before = self._status
         self._save(state=SinkState.FOLLOWING, tick=progress.tick, failures=0, error=None, rows=before.rows + rows)
         if before.state is not SinkState.FOLLOWING:
-            note_sink(self.log, self.identity, None, {})
+            note_sink(self.log.local, self.identity, None, {})
 
     def _failed(self, error: HeadwaterError) -> None:
         self._close()
@@ -213,15 +213,17 @@ class SinkTask:
         self._retry_at = self.log.clock.monotonic() + self.retry_in
         if first:
             how = "does not answer" if isinstance(error, Unavailable) else "fails"
-            note_sink(self.log, self.identity, f"sink {self.identity} {how}: {error.message}", {})
+            note_sink(self.log.local, self.identity, f"sink {self.identity} {how}: {error.message}", {})
             logger.warning("sink %s %s and is retried: %s", self.identity, how, error.message)
 
     def _stop(self, error: HeadwaterError) -> None:
         self._close()
         if self._status.failures:
-            note_sink(self.log, self.identity, None, {})  # ends the alert about retries
+            note_sink(self.log.local, self.identity, None, {})  # ends the alert about retries
         self._save(state=SinkState.STOPPED, error=error.to_dict())
-        note_sink(self.log, self.identity, f"sink {self.identity} has stopped: {error.message}", {"code": error.code})
+        note_sink(
+            self.log.local, self.identity, f"sink {self.identity} has stopped: {error.message}", {"code": error.code}
+        )
         logger.error("sink %s has stopped: %s", self.identity, error)
 
     def _save(self, **changes: Any) -> None:

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.clock import format_us
-from headwater.log.home import Log
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.maintenance.alerts import note_late_rows, publish
-from headwater.log.topic import Topic
 from headwater.views.compiler.plan import TimedStage, ViewPlan, topic_of
 from headwater.views.event_time.state_expiry import microseconds
 from headwater.views.state.manifest import Manifest
@@ -65,7 +64,7 @@ def found(evaluation: Evaluation, start: Mapping[str, Mapping[int, int]]) -> dic
 class LateTopic:
     """The side topics of one app's views."""
 
-    def __init__(self, app: str, log: Log, prepared: Prepared) -> None:
+    def __init__(self, app: str, log: EventLog, prepared: Prepared) -> None:
         self.app = app
         self.log = log
         self.views = {name: view for name, view in prepared.views.items() if not view.declared.timing.plain}
@@ -78,13 +77,13 @@ class LateTopic:
         for view, topics in manifest.late.items():
             for name, about in topics.items():
                 topic = self.log.get_topic(name)
-                rows = late_rows(topic, manifest, about, self.log.registry.producer_names(topic.id))
+                rows = late_rows(topic, manifest, about, topic.producer_names())
                 if rows.num_rows:
                     self._side(view, topic).append(rows, producer=f"app {self.app}", sequence=manifest.tick)
         self._watch(manifest)
         self._done = manifest.tick
 
-    def _side(self, view: str, source: Topic) -> Topic:
+    def _side(self, view: str, source: EventTopic) -> EventTopic:
         columns = [field.with_nullable(True) for field in source.schema]
         schema = pa.schema([*columns, *(pa.field(*extra) for extra in EXTRA)])
         return self.log.topic(self._side_name(view, source.name), schema)
@@ -106,11 +105,13 @@ class LateTopic:
                         f'{part:.1%} of the recent rows of topic "{topic}" came too late for view "{name}" '
                         f"(its threshold is {limit:.1%}); they are in {side}"
                     )
-                if note_late_rows(self.log.get_topic(topic), name, message, {"late": late, "rows": rows}):
-                    publish(self.log)
+                if note_late_rows(
+                    self.log.local, self.log.get_topic(topic), name, message, {"late": late, "rows": rows}
+                ):
+                    publish(self.log.local)
 
 
-def late_rows(topic: Topic, manifest: Manifest, about: Mapping[str, Any], names: Mapping[int, str]) -> pa.Table:
+def late_rows(topic: EventTopic, manifest: Manifest, about: Mapping[str, Any], names: Mapping[int, str]) -> pa.Table:
     """The late rows of one tick as the side topic has them."""
     table = _late(topic, manifest.frontier[topic.name], about)
     watermark = about["watermark_us"]
@@ -127,12 +128,12 @@ def late_rows(topic: Topic, manifest: Manifest, about: Mapping[str, Any], names:
     return table
 
 
-def counted(topic: Topic, stop: Mapping[int, int], about: Mapping[str, Any]) -> dict[int, int]:
+def counted(topic: EventTopic, stop: Mapping[int, int], about: Mapping[str, Any]) -> dict[int, int]:
     """How many rows of each producer were late."""
     return dict(Counter(producer or 0 for producer in _late(topic, stop, about).column("_producer").to_pylist()))
 
 
-def _late(topic: Topic, stop: Mapping[int, int], about: Mapping[str, Any]) -> pa.Table:
+def _late(topic: EventTopic, stop: Mapping[int, int], about: Mapping[str, Any]) -> pa.Table:
     """The late rows of a range, with their producers."""
     column = topic.settings.event_time
     assert column is not None

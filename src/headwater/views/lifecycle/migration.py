@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.views.event_time.timing import Timing
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.lifecycle.rebuild_progress import RebuildProgress
@@ -37,7 +37,7 @@ def as_they_ran(
     manifest: Manifest,
     declared: Iterable[ViewDeclaration],
     wanted: Prepared,
-    log: Log,
+    log: EventLog,
     spark: SparkSession,
     scratch: Path,
 ) -> Prepared | None:

@@ -33,8 +33,7 @@ from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.pausing import with_readers
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventLog, EventTopic
     from headwater.views.tick.engine import BuiltViews, TickEngine
 
 
@@ -66,7 +65,7 @@ def letters_of(topic: str, app: str) -> str:
 class SettingAside(Rebuild):
     """The views over some topics, once more, without some records."""
 
-    def __init__(self, engine: TickEngine, places: Sequence[RecordPlace], log: Log, *arguments: Any) -> None:
+    def __init__(self, engine: TickEngine, places: Sequence[RecordPlace], log: EventLog, *arguments: Any) -> None:
         self.log = log
         self.places = places
         self.records = [(log.get_topic(place.topic), place.partition, place.offset) for place in places]
@@ -106,7 +105,7 @@ class SettingAside(Rebuild):
         for place in self.places:
             told = f'record {place} was set aside: the views of app "{self.engine.manifests.app}" leave it out'
             detail = {"app": self.engine.manifests.app, "by": by, "reason": reason, "tick": report.tick}
-            note_set_aside(self.log, str(place), f"{told} ({reason})" if reason else told, detail)
+            note_set_aside(self.log.local, str(place), f"{told} ({reason})" if reason else told, detail)
         return RebuildReport(tuple(self.own.views), report.tick, changes, tuple(sorted(self.restarted)), 0, seconds)
 
     def _send_letters(self, reason: str, by: str) -> None:
@@ -164,7 +163,7 @@ class SettingAside(Rebuild):
         return replace(super()._built(), inputs=self.corrected, aside=self.aside)
 
 
-def record_at(topic: Topic, partition: int, offset: int) -> dict[str, Any]:
+def record_at(topic: EventTopic, partition: int, offset: int) -> dict[str, Any]:
     """One record's row."""
     for batch in topic.read_partition(partition, offset, stop=offset + 1):
         for row in batch.to_pylist():

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import HeadwaterError
+from headwater.log.contract import EventLog
 from headwater.log.event_time import capture_markers
-from headwater.log.home import Log
 from headwater.views.compiler.plan import topic_of
 from headwater.views.lifecycle.liveness import LivenessSigns, signs_of
 from headwater.views.state.manifest import Manifest, Manifests
@@ -91,14 +91,14 @@ class StallWatch:
     """Looks at one app; call ``look`` every second or so."""
 
     def __init__(
-        self, log: Log, app: str, reads: Callable[[], Collection[str]], folder: Path, *, limit_seconds: float
+        self, log: EventLog, app: str, reads: Callable[[], Collection[str]], folder: Path, *, limit_seconds: float
     ) -> None:
         self._log = log
         self._reads = reads  # the topics that the views read, in lower case
         self._folder = folder
         self._limit = limit_seconds
-        self._manifests = Manifests(log.catalog, app)
-        self._reports = TickReports(log.catalog, app)
+        self._manifests = Manifests(log.local.catalog, app)
+        self._reports = TickReports(log.local.catalog, app)
         self._manifest = Manifest()
         self._clocks = StallClocks()
 
@@ -129,7 +129,7 @@ class StallWatch:
 
     def _waiting(self) -> int:
         reads, frontier = self._reads(), self._manifest.frontier
-        topics = [self._log.get_topic(name) for name in self._log.registry.names() if name.lower() in reads]
+        topics = [self._log.get_topic(name) for name in self._log.topic_names() if name.lower() in reads]
         ends = capture_markers.bound(topics, {topic.name: topic.end_offsets() for topic in topics})
         waiting = 0
         for topic in topics:

@@ -38,7 +38,7 @@ from headwater.views.state.run import Run, RunFile
 from headwater.views.state.small_runs import SmallRuns
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 KIND = "view_damaged"
 LOOKS_MAX = 5  # at a serving store that a running app keeps changing
@@ -46,7 +46,7 @@ DERIVED = "State is derived: headwater view rebuild APP.py VIEW; or stop the app
 FILL_AGAIN = "It holds copies only: stop the app, delete it with the files beside it of that name, and run the app."
 
 
-def with_views(log: Log, report: CheckReport) -> CheckReport:
+def with_views(log: EventLog, report: CheckReport) -> CheckReport:
     """A report about the log, with what is found below ``views/``."""
     began = log.clock.monotonic()
     check = check_views(log)
@@ -59,7 +59,7 @@ def with_views(log: Log, report: CheckReport) -> CheckReport:
     )
 
 
-def check_views(log: Log) -> ViewsCheck:
+def check_views(log: EventLog) -> ViewsCheck:
     """Check the views of every app that has run in a home, and begin or end the alerts about damaged ones.
 
     >>> import headwater as hw, tempfile
@@ -67,7 +67,7 @@ def check_views(log: Log) -> ViewsCheck:
     []
     """
     check = ViewsCheck(log)
-    for row in log.catalog.read("SELECT name FROM apps WHERE tick > 0 ORDER BY name"):
+    for row in log.local.catalog.read("SELECT name FROM apps WHERE tick > 0 ORDER BY name"):
         check.app(row["name"])
     if not log.read_only:
         _alert(log, [problem for problem in check.problems if problem.severity == "error"])
@@ -78,7 +78,7 @@ def check_views(log: Log) -> ViewsCheck:
 class ViewsCheck:
     """One check: what it has found, and how much it has read."""
 
-    log: Log
+    log: EventLog
     problems: list[Problem] = field(default_factory=list)
     files: int = 0
     bytes: int = 0
@@ -86,7 +86,7 @@ class ViewsCheck:
     def app(self, name: str) -> None:
         """Check one app."""
         folder = self.log.home / "views" / name
-        manifests = Manifests(self.log.catalog, name)
+        manifests = Manifests(self.log.local.catalog, name)
         listed, damaged = self._listed(manifests), set[str]()
         for (relation, path), (file, ticks) in sorted(listed.items()):
             place = folder / path
@@ -104,7 +104,7 @@ class ViewsCheck:
 
     def _small_runs(self, manifests: Manifests) -> set[str]:
         """Check the rows of small runs that the current manifest lists; returns the views whose are damaged."""
-        small, damaged = SmallRuns(self.log.catalog, manifests.app), set[str]()
+        small, damaged = SmallRuns(self.log.local.catalog, manifests.app), set[str]()
         for relation, folder, run in _small_of(manifests):
             problem = small.problem(folder, run)
             if problem is None or (relation, folder, run) not in _small_of(manifests):
@@ -179,7 +179,10 @@ class ViewsCheck:
                         store,
                         view,
                         ViewReader(
-                            view, CommittedChanges(manifests, folder, self.log.files), home_id="", epoch=manifests.epoch
+                            view,
+                            CommittedChanges(manifests, folder, self.log.local.files),
+                            home_id="",
+                            epoch=manifests.epoch,
                         ),
                         manifests,
                     )
@@ -258,23 +261,23 @@ def _digest(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[int, 
     return rows, total
 
 
-def _alert(log: Log, errors: list[Problem]) -> None:
+def _alert(log: EventLog, errors: list[Problem]) -> None:
     """Begin an alert for each damaged file, and end those of files that are sound now."""
     found: dict[tuple[str, int, str], Condition] = {}
     for problem in errors:
         condition = Condition(KIND, 0, problem.where, f"{problem.where}: {problem.message}", {"file": problem.where})
         found.setdefault(condition.name, condition)
-    read: Callable[..., list[sqlite3.Row]] = log.catalog.read
+    read: Callable[..., list[sqlite3.Row]] = log.local.catalog.read
     lasts = {
         (row["kind"], row["partition"], row["subject"])
         for row in read("SELECT kind, partition, subject FROM alert_conditions WHERE kind = ?", (KIND,))
     }
     if set(found) == lasts:
         return
-    topic = alerts_topic(log)
-    with log.catalog.write() as db:
+    topic = alerts_topic(log.local)
+    with log.local.catalog.write() as db:
         for condition in found.values():
             begin(db, topic.id, condition, log.clock.now_us())
         for name in lasting_names(read, topic.id, (KIND,)) - set(found):
             end(db, topic.id, name, log.clock.now_us(), "The check finds it sound.")
-    publish(log)
+    publish(log.local)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import Corruption
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.maintenance.alerts import note_paused
 from headwater.log.schema.ddl import parse_view_ddl
 from headwater.views.event_time.late_rows import LateTopic
@@ -43,7 +43,9 @@ REPLAYED_TICKS_MAX = 1000
 class Publisher:
     """The serving store of one app, led along by its engine."""
 
-    def __init__(self, folder: Path, manifests: Manifests, prepared: Prepared, log: Log, spark: SparkSession) -> None:
+    def __init__(
+        self, folder: Path, manifests: Manifests, prepared: Prepared, log: EventLog, spark: SparkSession
+    ) -> None:
         self.folder = folder
         self.manifests = manifests
         self.log = log
@@ -52,8 +54,8 @@ class Publisher:
         declared += [view.declared for view in prepared.unprepared.values()]
         self.served = [view.name for view in declared if view.serve]
         folder.mkdir(parents=True, exist_ok=True)
-        self.store = ServingStore(folder / STORE, files=log.files)
-        self.committed = CommittedChanges(manifests, folder, log.files)
+        self.store = ServingStore(folder / STORE, files=log.local.files)
+        self.committed = CommittedChanges(manifests, folder, log.local.files)
         self.aside = LateTopic(manifests.app, log, prepared)
         self.unserved: dict[str, Corruption] = {}  # views of which no table can be made
         self._noted: Mapping[str, Any] | None = None
@@ -162,7 +164,7 @@ class Publisher:
                 others = [other for other, each in paused.items() if name in each.because and other != name]
                 with_it = f"; with it: {', '.join(others)}" if others else ""
                 found[name] = (f'view "{name}" is paused: {pause.reason(name)}{with_it}', pause.describe(name))
-        note_paused(self.log, self.manifests.app, found)
+        note_paused(self.log.local, self.manifests.app, found)
         self._noted = manifest.paused
 
     def close(self) -> None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headwater.errors import InvalidQuery, InvalidView
+from headwater.log.contract import EventLog
 from headwater.log.event_time import capture_markers
-from headwater.log.home import Log
 from headwater.log.schema.ddl import parse_view_ddl
 from headwater.views.compiler.frontend.metadata_columns import may_name_metadata, write_out_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
@@ -56,7 +56,7 @@ class RelationSnapshot:
 
     def __init__(
         self,
-        log: Log,
+        log: EventLog,
         folder: Path,
         manifest: Manifest,
         spark: SparkSession,
@@ -116,7 +116,9 @@ class RelationSnapshot:
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
 
     def _trace(self, name: str, entry: RelationEntry) -> Trace:
-        return trace_of(self.folder, name, entry, self.log.files, SmallRuns(self.log.catalog, self.folder.name))
+        return trace_of(
+            self.folder, name, entry, self.log.local.files, SmallRuns(self.log.local.catalog, self.folder.name)
+        )
 
     def _state(self, name: str, entry: RelationEntry, columns: list[str]) -> DataFrame:
         trace = self._trace(name, entry)

@@ -26,14 +26,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, OffsetOutOfRange
+from headwater.log.contract import EventTopic
 from headwater.log.schema.ddl import spark_type, to_ddl
 from headwater.log.schema.event_metadata import METADATA_SCHEMA
 from headwater.log.storage.file_listing import Range
 from headwater.log.storage.framing import stored_schema
-from headwater.log.topic import Topic
 from headwater.log.topic_reader import check_columns, offsets_for
 from headwater.views.source.log_handles import open_topic
-from headwater.views.source.offset_ranges import admit, pieces, tasks
+from headwater.views.source.offset_ranges import admit, tasks
 from headwater.views.source.source_options import SourceOptions
 from headwater.views.spark.topic_scan import read_range
 
@@ -101,7 +101,7 @@ class ReadTask(InputPartition):
     ranges: tuple[Range, ...]
 
 
-def source_schema(topic: Topic, options: SourceOptions) -> pa.Schema:
+def source_schema(topic: EventTopic, options: SourceOptions) -> pa.Schema:
     """The columns that the source offers: the topic's, as far as asked for, and the log's own."""
     # A tombstone has nothing but its key, so of a keyed topic only the key is never null. It also carries the mark
     # _deleted: without it a tombstone could not be told from a row of nulls.
@@ -129,7 +129,7 @@ class TopicReader(DataSourceReader):
             topic = open_topic(self.options.home, self.options.topic)
             check_types(topic, self.columns)
             start, stop = bounded(topic, self.options)
-            return [ReadTask(ranges) for ranges in tasks(pieces(topic.files(start, stop)))]
+            return [ReadTask(ranges) for ranges in tasks(topic.ranges(start, stop))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows. Called in a worker."""
@@ -169,7 +169,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if begin.setdefault(number, 0) > end[number] and self.target is None:
                     begin = _within(topic, begin, self.options)
             stop = admit(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-            return _text({number: topic.reader(number).whole_after(offset) for number, offset in stop.items()})
+            return _text({number: topic.whole_after(number, offset) for number, offset in stop.items()})
 
     def reportLatestOffset(self) -> dict[str, int]:
         """How far the topic reaches; for the query's progress."""
@@ -188,14 +188,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic = self._topic()
             begin, stop = _numbers(start), _numbers(end)
             begin, stop = _within(topic, begin, self.options), _within(topic, stop, self.options)
-            return [ReadTask(ranges) for ranges in tasks(pieces(topic.files(begin, stop)))]
+            return [ReadTask(ranges) for ranges in tasks(topic.ranges(begin, stop))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's rows. Called in a worker."""
         assert isinstance(partition, ReadTask)
         return read_ranges(self.options, self.columns, partition.ranges)
 
-    def _topic(self) -> Topic:
+    def _topic(self) -> EventTopic:
         return open_topic(self.options.home, self.options.topic)
 
 
@@ -207,17 +207,17 @@ def read_ranges(options: SourceOptions, columns: pa.Schema, ranges: Iterable[Ran
         for wanted in ranges:
             position = wanted.start
             if not options.fail_on_data_loss:
-                position = min(max(position, topic.reader(wanted.partition).start_offset()), wanted.stop)
+                position = min(max(position, topic.start_offsets()[wanted.partition]), wanted.stop)
             for batch in topic.read_partition(wanted.partition, position, stop=wanted.stop, columns=columns.names):
                 position = batch.next_offset
                 if batch.num_rows:
                     data = batch.data
                     yield data if data.schema.equals(columns) else data.cast(columns)
             if position < wanted.stop and options.fail_on_data_loss:
-                topic.reader(wanted.partition).check_bounds(wanted.stop, position)
+                topic.check_bounds(wanted.partition, wanted.stop, position)
 
 
-def check_types(topic: Topic, columns: pa.Schema) -> None:
+def check_types(topic: EventTopic, columns: pa.Schema) -> None:
     """Refuse columns that the topic has not, or has (by now) with another type."""
     check_columns(topic, columns.names)
     offered = pa.schema([*stored_schema(topic.schema, topic.row()), *METADATA, *BY_NAME])
@@ -233,7 +233,7 @@ def check_types(topic: Topic, columns: pa.Schema) -> None:
             )
 
 
-def bounded(topic: Topic, options: SourceOptions) -> tuple[dict[int, int], dict[int, int]]:
+def bounded(topic: EventTopic, options: SourceOptions) -> tuple[dict[int, int], dict[int, int]]:
     """Where a bounded read starts and stops, as offsets that exist."""
     start = _within(topic, _place(topic, options.starting, default="earliest"), options)
     stop = _within(topic, _place(topic, options.ending, default="latest"), options)
@@ -246,29 +246,27 @@ def bounded(topic: Topic, options: SourceOptions) -> tuple[dict[int, int], dict[
     return start, stop
 
 
-def _place(topic: Topic, place: Any, *, default: str) -> dict[int, int]:
+def _place(topic: EventTopic, place: Any, *, default: str) -> dict[int, int]:
     everything = range(topic.settings.partitions)
-    topic.open_partitions()
     if isinstance(place, Mapping):
         offsets_for(topic, place, everything)  # refuses partitions that the topic has not
         return {**offsets_for(topic, default, everything), **place}
     return offsets_for(topic, place, everything)
 
 
-def _within(topic: Topic, offsets: Mapping[int, int], options: SourceOptions) -> dict[int, int]:
+def _within(topic: EventTopic, offsets: Mapping[int, int], options: SourceOptions) -> dict[int, int]:
     """The offsets, each one inside its partition: an error or, when data loss is allowed, the nearest one there is."""
     inside = dict(offsets)
     ends = topic.end_offsets()
     for number, offset in offsets.items():
-        reader = topic.reader(number)
         try:
-            reader.check_bounds(offset, ends[number])
+            topic.check_bounds(number, offset, ends[number])
         except OffsetOutOfRange as error:
             if options.fail_on_data_loss:
                 if offset < error.data["start"]:
                     error.hint = LOST
                 raise
-            inside[number] = min(max(offset, reader.start_offset()), ends[number])
+            inside[number] = min(max(offset, topic.start_offsets()[number]), ends[number])
             logger.warning("%s; going on at offset %d, because failOnDataLoss is false", error.message, inside[number])
     return inside
 

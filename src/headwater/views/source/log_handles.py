@@ -15,15 +15,17 @@ import threading
 from pathlib import Path
 
 from headwater.errors import InvalidDeclaration
-from headwater.log.home import FORMAT_FILE, Log
-from headwater.log.topic import Topic
+from headwater.log.catalog.home_folder import FORMAT_FILE
+from headwater.log.contract import EventLog, EventTopic
+from headwater.log.home import Log
+from headwater.log_address import is_remote
 
-_open: dict[tuple[int, str], tuple[int, Log]] = {}
-_looked_up: dict[tuple[str, str], tuple[float, Topic]] = {}
+_open: dict[tuple[int, str], tuple[int, EventLog]] = {}
+_looked_up: dict[tuple[str, str], tuple[float, EventTopic]] = {}
 _lock = threading.Lock()
 
 
-def open_topic(home: str, name: str, *, age: float = 0.0) -> Topic:
+def open_topic(home: str, name: str, *, age: float = 0.0) -> EventTopic:
     """The topic from this process's own ``Log``, as the catalog knew it at most ``age`` seconds ago.
 
     Looking it up takes about a millisecond, asking a topic for its end a tenth of that.
@@ -37,8 +39,8 @@ def open_topic(home: str, name: str, *, age: float = 0.0) -> Topic:
     return topic
 
 
-def opened(home: str) -> Log:
-    """This process's ``Log`` of a home.
+def opened(home: str) -> EventLog:
+    """This process's log of a home, or of an address such as ``kafka://…``.
 
     >>> opened("/no/such/place")
     Traceback (most recent call last):
@@ -46,6 +48,8 @@ def opened(home: str) -> Log:
     headwater.errors.InvalidDeclaration: there is no Headwater home at /no/such/place
       Hint: Check .option("home", "…"); an absolute path means the same to every process of Spark.
     """
+    if is_remote(home):
+        return _remote(home)
     path = Path(home).expanduser().absolute()
     key = (os.getpid(), str(path))
     with _lock:
@@ -63,3 +67,15 @@ def opened(home: str) -> Log:
         log = Log(path, create=False)
         _open[key] = (made, log)
         return log
+
+
+def _remote(address: str) -> EventLog:
+    """This process's log at an address; nothing is kept beside it, so it needs no home."""
+    from headwater.kafka.kafka_log import KafkaLog
+
+    key = (os.getpid(), address)
+    with _lock:
+        known = _open.get(key)
+        if known is None or known[1].closed:
+            known = _open[key] = (0, KafkaLog(address))
+        return known[1]

@@ -13,7 +13,7 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping
 
-from headwater.log.storage.file_listing import FileList, Range
+from headwater.log.storage.file_listing import Range
 
 # A task costs some 10 ms whatever it reads, and a row group of a sealed file has 131 072 rows at most.
 TASK_ROWS_MIN = 131_072
@@ -52,12 +52,6 @@ def admit(start: Mapping[int, int], end: Mapping[int, int], rows_max: int | None
             taken[number] += more
             left -= more
     return {number: start[number] + taken[number] for number in numbers}
-
-
-def pieces(listing: FileList) -> list[Range]:
-    """The range of each sealed file and of each tail, partition by partition, in order."""
-    ranges = [Range(file.partition, file.start, file.stop) for file in listing.files]
-    return sorted([*ranges, *listing.tails], key=lambda r: (r.partition, r.start))
 
 
 def tasks(ranges: Iterable[Range], *, cores: int | None = None) -> list[tuple[Range, ...]]:

@@ -15,21 +15,23 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from headwater.errors import Unavailable
+from headwater.log.contract import Capability, EventTopic
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import METADATA_SCHEMA
 from headwater.log.storage.file_listing import FileList, Range, SealedFile
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, damaged, verify
-from headwater.log.topic import Topic
 from headwater.log.topic_reader import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.log.topic import Topic
 
 SYSTEM = pa.schema(
     [
@@ -43,6 +45,7 @@ SYSTEM = pa.schema(
 
 # So many rows travel inside the query's plan; more than that are read by the workers, in parallel.
 LOCAL_ROWS_MAX = 20_000
+LOCAL_OFFSETS_MAX = 2_000  # of a log without files: an offset may be a message of a thousand rows
 LISTINGS_MAX = 5
 
 READ_OPTIONS = {
@@ -58,7 +61,7 @@ READ_OPTIONS = {
 
 def read_range(
     spark: SparkSession,
-    topic: Topic,
+    topic: EventTopic,
     start: Mapping[int, int],
     stop: Mapping[int, int],
     columns: Sequence[str] | None = None,
@@ -78,7 +81,9 @@ def read_range(
     [Row(_offset=2, amount=1.0), Row(_offset=3, amount=1.5)]
     """
     shape = _shape(topic, columns)
-    listing = _verified_listing(topic, start, stop)
+    if Capability.NATIVE_FILES not in topic.log.capabilities:
+        return _through_log(spark, topic, topic.ranges(start, stop), shape)
+    listing = _verified_listing(cast("Topic", topic), start, stop)
     whole = [file for file in listing.files if file.whole]
     parts: list[SealedFile] = []
     small: list[Range] = []
@@ -102,7 +107,7 @@ def read_range(
     return functools.reduce(lambda one, other: one.union(other), frames)
 
 
-def _shape(topic: Topic, columns: Sequence[str] | None) -> pa.Schema:
+def _shape(topic: EventTopic, columns: Sequence[str] | None) -> pa.Schema:
     """The frame's columns, all nullable as Spark's own Parquet reader makes them."""
     stored = stored_schema(topic.schema, topic.row())
     names = check_columns(topic, columns)
@@ -161,7 +166,7 @@ def quoted(name: str) -> str:
 # Arrow
 
 
-def _local(spark: SparkSession, topic: Topic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
+def _local(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
     """A few rows, read here and put into the plan."""
     batches = [
         batch.data.cast(shape)
@@ -174,16 +179,23 @@ def _local(spark: SparkSession, topic: Topic, ranges: Sequence[Range], shape: pa
     return frame
 
 
-def _through_workers(spark: SparkSession, topic: Topic, tails: Sequence[Range], shape: pa.Schema) -> DataFrame:
+def _through_workers(spark: SparkSession, topic: EventTopic, tails: Sequence[Range], shape: pa.Schema) -> DataFrame:
     """Many rows that are not sealed yet, read by Python workers in parallel."""
     from headwater.views.spark.spark_session import register_source
 
     register_source(spark)
     nothing = topic.end_offsets()  # partitions that are not meant are read from their end to their end
-    reader = spark.read.format("headwater").option("home", str(topic.log.home)).option("topic", topic.name)
+    reader = spark.read.format("headwater").option("home", topic.log.address).option("topic", topic.name)
     reader = reader.option("startingOffsets", json.dumps({**nothing, **{r.partition: r.start for r in tails}}))
     reader = reader.option("endingOffsets", json.dumps({**nothing, **{r.partition: r.stop for r in tails}}))
     return reader.schema(to_ddl(shape)).load()
+
+
+def _through_log(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
+    """A range of a log that has no files for Spark: a few rows are read here, many by the workers."""
+    if sum(each.stop - each.start for each in ranges) > LOCAL_OFFSETS_MAX:
+        return _through_workers(spark, topic, ranges, shape)
+    return _local(spark, topic, ranges, shape)
 
 
 # Checksums
@@ -213,7 +225,7 @@ def _verify(topic: Topic, segment: SealedSegment) -> bool:
 
 def _still_listed(topic: Topic, segment: SealedSegment) -> bool:
     """A file is gone: fine when the catalog says so too."""
-    now = topic.log.registry.sealed_at(topic.id, segment.partition, segment.path.parent, segment.base_offset)
+    now = topic.sealed_at(segment)
     if now is not None and now.path == segment.path and not segment.path.exists():
         raise damaged(segment, "The file is not there.")
     return False

@@ -34,7 +34,7 @@ from headwater.views.state.state_trace import Restriction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
 
 # The rows behind the last multiple of the smallest size are sorted again in each tick: a few milliseconds.
 SPAN_ROWS = (2_097_152, 262_144, 32_768, 4_096)
@@ -75,7 +75,7 @@ class LogTrace:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: EventTopic,
         start: Mapping[int, int],
         stop: Mapping[int, int],
         *,
@@ -104,9 +104,8 @@ class LogTrace:
 
     @property
     def rows(self) -> int:
-        """How many rows."""
-        every = sum(self.stop[number] - self.start[number] for number in self.stop)
-        return every - count_within(self.omitted, self.start, self.stop)
+        """How many rows, or more where the log cannot tell without reading them."""
+        return self.topic.rows_most(self.start, self.stop) - count_within(self.omitted, self.start, self.stop)
 
     def with_range(self, stop: Mapping[int, int]) -> LogTrace:
         """The same, up to a later place."""
@@ -142,8 +141,7 @@ class LogTrace:
         names = list(columns) if columns is not None else own
         every = (*own, *(name for name in names if name in SYSTEM.names and name not in own))
         # Sealing and retention replace files; a frame over those that are gone would fail when it is run.
-        listing = self.topic.files(self.start, self.stop)
-        source = (every, self.topic.schema_version, listing)
+        source = (every, self.topic.schema_version, self.topic.layout(self.start, self.stop))
         frame = self._frames.get(
             spark, source, lambda: frame_without(spark, self.topic, self.start, self.stop, list(every), self.omitted)
         )
@@ -182,8 +180,9 @@ class LogTrace:
     def _piece(self, span: Range) -> StatePiece:
         left_out = mark(self.omitted, span.partition, span.start, span.stop)
         name = f"{span.partition}-{span.start}-{span.stop}-{self.topic.schema_version}{left_out}"
-        omitted = count_within(self.omitted, {span.partition: span.start}, {span.partition: span.stop})
-        return StatePiece(name, span.stop - span.start - omitted, lambda fields: self._read(span, fields))
+        start, stop = {span.partition: span.start}, {span.partition: span.stop}
+        rows = self.topic.rows_most(start, stop) - count_within(self.omitted, start, stop)
+        return StatePiece(name, rows, lambda fields: self._read(span, fields))
 
     def _read(self, span: Range, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         names = [name for name in fields.names if name != WEIGHT]

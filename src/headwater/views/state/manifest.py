@@ -123,7 +123,7 @@ class Manifests:
     """The manifests of one app in a home's catalog.
 
     >>> import headwater as hw, tempfile
-    >>> manifests = Manifests(hw.Log(tempfile.mkdtemp()).catalog, "shop")
+    >>> manifests = Manifests(hw.Log(tempfile.mkdtemp()).local.catalog, "shop")
     >>> epoch = manifests.take_over()
     >>> manifests.commit(Manifest(tick=1, epoch=epoch))
     >>> manifests.current().tick

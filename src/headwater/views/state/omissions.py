@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.log.batch import Batch
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
 
 Omitted = Mapping[int, tuple[int, ...]]  # {partition: offsets}, of one topic
 PLACE = ("_partition", "_offset")
 
 
-def omitted_of(aside: Mapping[str, Any], topic: Topic) -> Omitted:
+def omitted_of(aside: Mapping[str, Any], topic: EventTopic) -> Omitted:
     """A topic's records in what a manifest lists, which goes by the topic's number: a name may be given to another.
 
     >>> from types import SimpleNamespace
@@ -38,7 +38,7 @@ def omitted_of(aside: Mapping[str, Any], topic: Topic) -> Omitted:
     return {int(number): tuple(offsets) for number, offsets in aside.get(str(topic.id), {}).items()}
 
 
-def with_records(aside: Mapping[str, Any], records: Sequence[tuple[Topic, int, int]]) -> dict[str, Any]:
+def with_records(aside: Mapping[str, Any], records: Sequence[tuple[EventTopic, int, int]]) -> dict[str, Any]:
     """The list with these records (topic, partition, offset) as well."""
     found = {topic: {number: list(offsets) for number, offsets in of.items()} for topic, of in aside.items()}
     for topic, partition, offset in records:
@@ -74,7 +74,7 @@ def mark(omitted: Omitted, partition: int, start: int, stop: int) -> str:
 
 def frame_without(
     spark: SparkSession,
-    topic: Topic,
+    topic: EventTopic,
     start: Mapping[int, int],
     stop: Mapping[int, int],
     columns: Sequence[str],

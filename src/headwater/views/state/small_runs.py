@@ -40,7 +40,7 @@ class SmallRuns:
     """The small runs of one app.
 
     >>> import headwater as hw, tempfile
-    >>> small = SmallRuns(hw.Log(tempfile.mkdtemp()).catalog, "shop")
+    >>> small = SmallRuns(hw.Log(tempfile.mkdtemp()).local.catalog, "shop")
     >>> content = small.keep("users-1", "7-1", pa.table({"id": [1], "_weight": [1]}))
     >>> small.table("users-1", Run("7-1", (), 1, 7, 7, small=content)).to_pylist()
     [{'id': 1, '_weight': 1}]

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 
 from headwater.log.event_time import capture_markers, heartbeats
+from headwater.log.storage.wake import Waker
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.reports import TickReport
 
@@ -44,7 +45,7 @@ class TickDriver:
         self._has_spark = has_spark
         self.on_tick = on_tick
         self.error: BaseException | None = None
-        self._waker = engine.prepared.log.waker
+        self._waker = Waker()
         self._stopping = threading.Event()
         self._caught_up: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headwater-ticks", daemon=True)
@@ -72,6 +73,7 @@ class TickDriver:
         except BaseException as error:
             self.error = error
         finally:
+            self._waker.close()
             self._caught_up.put(None)
 
     def _advance(self) -> None:
@@ -90,8 +92,7 @@ class TickDriver:
         topics = [base.topic for base in prepared.inputs.values()]
         beats = heartbeats.find(prepared.log)
         for topic in (*topics, *capture_markers.watched(topics), *([beats] if beats is not None else [])):
-            for number in range(topic.settings.partitions):
-                self._waker.watch(topic.directory / str(number))
+            topic.watched_by(self._waker)
 
     def check(self) -> None:
         """Raise the error that ended the loop, if one did."""

@@ -21,11 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.log.commits import consistent_cut
+from headwater.log.contract import EventTopic
 from headwater.log.event_time import capture_markers, heartbeats
 from headwater.log.event_time.heartbeats import HEARTBEATS
-from headwater.log.event_time.producer_progress import merge_progress, progress_of
-from headwater.log.topic import Topic
+from headwater.log.event_time.producer_progress import merge_progress
 from headwater.views import thresholds
 from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
@@ -40,7 +39,7 @@ from headwater.views.tick import overtaken, pausing, unprepared
 from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.exchange import release_memory
-from headwater.views.tick.inputs import InputRelation
+from headwater.views.tick.inputs import InputRelation, rows_taken
 from headwater.views.tick.overtaken import LostRows
 from headwater.views.tick.pausing import Pause
 from headwater.views.tick.prepare import Prepared, PreparedView
@@ -174,16 +173,19 @@ class TickEngine:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
         begin, stop = {**begin, **self._beats()}, {**stop, **reached}
-        rows_in = distance(begin, stop)
-        if rows_in == 0 and not self.initial and not untold:  # a heartbeat that speaks of rows which are not taken yet
+        if (
+            distance(begin, stop) == 0 and not self.initial and not untold
+        ):  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         evaluation = self._evaluation(self.running, self.initial, times)
         progress = evaluation.run(self._input_relations(self.prepared, stop, evaluation.tick), self._pool)
         self.cancellation.check()
+        taken = rows_taken(self.prepared.inputs.values(), begin, stop)
+        rows_in = sum(taken.values())
         paused = self._paused_by(evaluation.failed, evaluation.views, stop, self.paused)
         initial = self.initial - set(paused)
         late = late_rows.found(evaluation, begin)
-        times = self._counted(self._standing_still(times, paused), late, begin, stop, paused)
+        times = self._counted(self._standing_still(times, paused), late, stop, taken, paused)
         manifest = self._commit(
             self.prepared, self.traces, stop, rows_in, restarted=initial, times=times, late=late, paused=paused
         )
@@ -267,17 +269,17 @@ class TickEngine:
         taken = self.manifest.frontier.get(HEARTBEATS)
         return {} if taken is None else {HEARTBEATS: dict(taken)}
 
-    def _heartbeats(self) -> Topic | None:
+    def _heartbeats(self) -> EventTopic | None:
         """The heartbeats, when some of them were not taken yet."""
         sent = heartbeats.find(self.prepared.log)
         waits = sent is not None and sent.end_offsets()[0] > self._beats().get(HEARTBEATS, {}).get(0, 0)
         return sent if waits else None
 
-    def _moved(self, begin: Frontier, stop: Frontier, sent: Topic | None) -> tuple[EventTimeProgress, Stops]:
+    def _moved(self, begin: Frontier, stop: Frontier, sent: EventTopic | None) -> tuple[EventTimeProgress, Stops]:
         """The times after a tick over these rows, and up to where it takes heartbeats."""
         inputs = self.prepared.inputs.values()
         topics = {base.topic.name: base.topic for base in inputs if base.topic.settings.event_time}
-        came = {name: progress_of(topic, begin[name], stop[name]) for name, topic in topics.items()}
+        came = {name: topic.progress(begin[name], stop[name]) for name, topic in topics.items()}
         reached = self._beats()
         if sent is not None:
             start = reached.get(HEARTBEATS, {}).get(0, 0)
@@ -292,8 +294,8 @@ class TickEngine:
         self,
         times: EventTimeProgress,
         late: Mapping[str, Any],
-        begin: Frontier,
         stop: Frontier,
+        taken: Mapping[str, int],
         paused: Collection[str],
     ) -> EventTimeProgress:
         """The times, with the rows that came too late counted."""
@@ -305,7 +307,7 @@ class TickEngine:
                 counts = (
                     {} if about is None else late_rows.counted(self.prepared.log.get_topic(topic), stop[topic], about)
                 )
-                times = times.with_late(name, topic, distance({topic: begin[topic]}, {topic: stop[topic]}), counts)
+                times = times.with_late(name, topic, taken[topic], counts)
         return times
 
     def swap(self, built: BuiltViews) -> TickReport:
@@ -381,9 +383,9 @@ class TickEngine:
         ends = self.prepared.log.cut(topics)
         limits: dict[str, int | None] = {}
         for name, readers in ways.items():
-            allowed = [rows_max, *(each.tick_rows_max(begins[name], ends[name]) for each in readers)]
+            allowed = [rows_max, *(each.tick_offsets_max(begins[name], ends[name]) for each in readers)]
             limits[name] = min((limit for limit in allowed if limit is not None), default=None)
-        stop = consistent_cut.limited(topics, begins, ends, limits)
+        stop = self.prepared.log.limited_cut(topics, begins, ends, limits)
         if any(topic.settings.captured_by for topic in topics):
             ends = capture_markers.bound(topics, ends)
             stop = capture_markers.cut(topics, begins, stop, ends)

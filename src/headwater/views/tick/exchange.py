@@ -2,8 +2,8 @@
 
 What it is: ``exchanged``, for a tick that changes more keys than are worth a lookup: the runs are read batch by batch,
 and each row that is current goes into one of two files, that of the rows that leave or that of the rows that stay.
-Invariants: memory does not grow with the state, only with the rows of the tick, which ``tick_rows_max`` bounds. A file
-that a crash leaves behind belongs to no run, and is pruned with those of other crashes.
+Invariants: memory does not grow with the state, only with the rows of the tick, which ``tick_offsets_max`` bounds. A
+file that a crash leaves behind belongs to no run, and is pruned with those of other crashes.
 Not here: few keys (``Trace.lookup``); which rows of a range are the last of their keys (``inputs.py``); which rows of
 the state are current (``views/state/lookups/keyed_pass.py``).
 Read next: ``inputs.py``, ``views/state/state_store.py``, which makes runs of the files.

@@ -13,19 +13,19 @@ Read next: ``engine.py``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.log.home import Log
-from headwater.log.topic import Topic
+from headwater.log.contract import Capability, EventLog, EventTopic
 from headwater.views import thresholds
 from headwater.views.compiler.frontend.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
 from headwater.views.compiler.frontend.metadata_columns import METADATA, metadata_of
 from headwater.views.compiler.plan import WEIGHT, Relation
+from headwater.views.source.offset_ranges import Frontier, distance
 from headwater.views.spark.topic_scan import SYSTEM
 from headwater.views.stages.stage_schemas import columns_of
 from headwater.views.state.algebra import consolidate, distinct, negate, union, weighted_schema, with_weight
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SAMPLE_ROWS = 10_000  # these tell how large a row is
+# Where an offset may be a message of a thousand rows: so many are taken without a look, and read by Spark beyond.
+SAMPLE_MESSAGES = 10
+LOCAL_MESSAGES_MAX = 2_000
 CHUNK_ROWS = 1 << 20
 
 # What a record has beside its topic's columns.
@@ -55,7 +58,7 @@ class InputKind(StrEnum):
     VERSIONS = "versions"
 
 
-def inputs_of(log: Log) -> dict[str, InputRelation]:
+def inputs_of(log: EventLog) -> dict[str, InputRelation]:
     """Every topic and table of a home, and what has the same records, by the relation's name."""
     found = [InputRelation(topic) for topic in log.topics()]
     found += [
@@ -65,11 +68,17 @@ def inputs_of(log: Log) -> dict[str, InputRelation]:
     return {base.name: base for base in found}
 
 
+def rows_taken(inputs: Iterable[InputRelation], begin: Frontier, stop: Frontier) -> dict[str, int]:
+    """How many rows of each topic the last tick took, which went from ``begin`` to ``stop``."""
+    taken = {name: distance({name: begin.get(name, {})}, {name: stop[name]}) for name in stop}
+    return taken | {base.topic.name: base.rows_taken for base in inputs if not base.is_gapless}
+
+
 class InputRelation:
     """One topic as a relation."""
 
     def __init__(
-        self, topic: Topic, *, versions: bool = False, metadata: bool = False, changes_only: bool = False
+        self, topic: EventTopic, *, versions: bool = False, metadata: bool = False, changes_only: bool = False
     ) -> None:
         self.topic = topic
         self.name = topic.name + (VERSIONS if versions else METADATA if metadata else "")
@@ -89,6 +98,7 @@ class InputRelation:
         else:
             self.kind = InputKind.LOG
         self.omitted: Omitted = {}  # records that views leave out, as the manifest says
+        self.rows_taken = 0  # by the last tick; at most so many where Spark reads them
         self.changes_only = changes_only  # stages read only its changes, never its content: see ``prepare.py``
 
     def with_changes_only(self) -> InputRelation:
@@ -119,19 +129,31 @@ class InputRelation:
         if self.kind is InputKind.VERSIONS:
             # Copied, unless views remember what they need: the log may be compacted one day.
             return self.changes_only and not bounded and not settings.compact
-        return self.kind is InputKind.LOG and (self.changes_only or not bounded)
+        # Lookups go by spans of offsets: where these do not count rows, rows that stages look up are copied.
+        return self.kind is InputKind.LOG and (self.changes_only or (not bounded and self.is_gapless))
 
-    def tick_rows_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
-        """How many rows from ``start`` on one tick may take; None: as many as there are."""
-        count = sum(stop[number] - start.get(number, 0) for number in stop)
-        if self.is_log_backed or count <= SAMPLE_ROWS:
+    @property
+    def is_gapless(self) -> bool:
+        """Whether an offset is a row."""
+        return Capability.GAPLESS_OFFSETS in self.topic.log.capabilities
+
+    def tick_offsets_max(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int | None:
+        """How many offsets from ``start`` on one tick may take; None: as many as there are."""
+        count = _offsets(start, stop)
+        if self.is_log_backed or count <= (SAMPLE_ROWS if self.is_gapless else SAMPLE_MESSAGES):
             return None
         longest = max(stop, key=lambda number: stop[number] - start.get(number, 0))
-        begin = start.get(longest, 0)
-        end = min(stop[longest], begin + SAMPLE_ROWS)
-        sample = self.read({longest: begin}, {longest: end}, self.schema.names)
-        row_bytes: int = max(1, sample.nbytes // max(1, sample.num_rows))
-        return min(thresholds.TICK_ROWS_MAX, max(1, thresholds.TICK_BYTES_MAX // row_bytes))
+        position = begin = start.get(longest, 0)
+        rows = size = 0
+        for batch in self.topic.read_partition(
+            longest, begin, stop=stop[longest], columns=self.schema.names, rows_max=SAMPLE_ROWS
+        ):
+            rows, size, position = rows + batch.num_rows, size + batch.data.nbytes, batch.next_offset
+            if rows >= SAMPLE_ROWS:
+                break
+        row_bytes = max(1, size // max(1, rows))
+        rows_max = min(thresholds.TICK_ROWS_MAX, max(1, thresholds.TICK_BYTES_MAX // row_bytes))
+        return rows_max if self.is_gapless else max(1, rows_max * max(1, position - begin) // max(1, rows))
 
     @property
     def relation(self) -> Relation:
@@ -152,11 +174,11 @@ class InputRelation:
 
     def changes(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
         """What the rows from ``start`` up to ``stop`` change in the state ``trace``."""
-        count = sum(stop[number] - start.get(number, 0) for number in stop)
-        if count == 0:
+        self.rows_taken = 0
+        if _offsets(start, stop) == 0:
             return Delta.nothing(weighted_schema(self.schema))
         if self.kind in (InputKind.LOG, InputKind.VERSIONS):
-            return self._added(start, stop, count)
+            return self._added(start, stop)
         if self.kind is InputKind.BAG:
             table = self.read(start, stop, [*self.schema.names, WEIGHT])
             return Delta.local(
@@ -193,9 +215,16 @@ class InputRelation:
         yield consolidate(union(new, *map(negate, held)))
 
     def _chunks(self, number: int, start: int, stop: int) -> Iterator[pa.Table]:
+        """The records of a range of one partition, about so many at once; at least one chunk."""
         names = self.schema.names if self.kind is not InputKind.KEYED else [*self.schema.names, DELETED]
-        for begin in range(start, stop, CHUNK_ROWS):
-            yield self.read({number: begin}, {number: min(begin + CHUNK_ROWS, stop)}, names)
+        shape = self._shape(names)
+        held: list[pa.RecordBatch] = []
+        for batch in self._batches(number, start, stop, shape):
+            held.append(batch)
+            if sum(each.num_rows for each in held) >= CHUNK_ROWS:
+                yield pa.Table.from_batches(held, schema=shape)
+                held = []
+        yield pa.Table.from_batches(held, schema=shape)
 
     def _replaced(self, older: pa.Table, newer: pa.Table) -> pa.Table:
         both = pa.concat_tables([older, newer])
@@ -207,16 +236,25 @@ class InputRelation:
 
     def read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
         """The records of a range, as they are: of the topic's columns and the marks."""
-        stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
-        stored |= {field.name: field for field in (*MARKS, *SYSTEM)}
-        shape = pa.schema([stored[name] for name in columns])
+        shape = self._shape(columns)
         batches = [
-            without(batch, self.omitted).cast(shape)
+            batch
             for number in sorted(stop)
             if stop[number] > start.get(number, 0)
-            for batch in self.topic.read_partition(number, start.get(number, 0), stop=stop[number], columns=columns)
+            for batch in self._batches(number, start.get(number, 0), stop[number], shape)
         ]
-        return pa.Table.from_batches(batches, schema=shape)
+        table = pa.Table.from_batches(batches, schema=shape)
+        self.rows_taken = table.num_rows
+        return table
+
+    def _shape(self, columns: list[str]) -> pa.Schema:
+        stored = {field.name: field.with_nullable(True) for field in self.topic.schema}
+        stored |= {field.name: field for field in (*MARKS, *SYSTEM)}
+        return pa.schema([stored[name] for name in columns])
+
+    def _batches(self, number: int, start: int, stop: int, shape: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in self.topic.read_partition(number, start, stop=stop, columns=shape.names):
+            yield without(batch, self.omitted).cast(shape)
 
     def taken_back(
         self, records: Omitted, before: Omitted, stop: Mapping[int, int], trace: StateTrace | None
@@ -245,20 +283,21 @@ class InputRelation:
         held = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
         return consolidate(union(*latest, negate(held)))
 
-    def _added(self, start: Mapping[int, int], stop: Mapping[int, int], count: int) -> Delta:
+    def _added(self, start: Mapping[int, int], stop: Mapping[int, int]) -> Delta:
         begin = {number: start.get(number, 0) for number in stop}
-        if count <= thresholds.TASK_ROWS_MAX or not self.is_log_backed:  # what is kept must be written down
+        few = thresholds.TASK_ROWS_MAX if self.is_gapless else LOCAL_MESSAGES_MAX
+        if _offsets(begin, stop) <= few or not self.is_log_backed:  # what is kept must be written down
             return Delta.local(with_weight(self.read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:
             return with_weight(frame_without(spark, self.topic, begin, stop, self.schema.names, self.omitted), 1)
 
-        return Delta.lazy(self.schema, count, build)
+        self.rows_taken = self.topic.rows_most(begin, stop)
+        return Delta.lazy(self.schema, self.rows_taken, build)
 
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
         """Old rows of the keys with -1, the last rows of the range with +1."""
-        count = sum(stop[number] - start.get(number, 0) for number in stop)
-        if isinstance(trace, Trace) and _worth_a_pass(count, trace):
+        if isinstance(trace, Trace) and _worth_a_pass(_offsets(start, stop), trace):
             trace.unmap()  # the rows will be sorted anew; until then their pages need not be held
         rows = self.read(start, stop, [*self.schema.names, DELETED])
         last = last_of_each(rows, self.key)
@@ -276,6 +315,10 @@ class InputRelation:
         found = trace.consolidated_table() if many else trace.lookup(list(self.key), keys, self.schema.names)
         both = union(negate(matching(found, self.key, keys)), with_weight(new, 1))
         return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
+
+
+def _offsets(start: Mapping[int, int], stop: Mapping[int, int]) -> int:
+    return sum(stop[number] - start.get(number, 0) for number in stop)
 
 
 def _worth_a_pass(keys: int, trace: Trace) -> bool:

@@ -12,15 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.clock import format_us
 from headwater.errors import OffsetOutOfRange
-from headwater.log.home import Log
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.maintenance.alerts import Condition, note_once
-from headwater.log.topic import Topic
 from headwater.views.state.manifest import Frontier
 
 LostRows = Mapping[str, Mapping[int, tuple[int, int]]]  # {topic: {partition: (first lost offset, first kept one)}}
 
 
-def lost_rows(frontier: Frontier, topics: Iterable[Topic]) -> LostRows:
+def lost_rows(frontier: Frontier, topics: Iterable[EventTopic]) -> LostRows:
     """The rows after a frontier that retention has dropped."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for topic in topics:
@@ -34,7 +33,7 @@ def lost_rows(frontier: Frontier, topics: Iterable[Topic]) -> LostRows:
     return found
 
 
-def check(app: str, frontier: Frontier, topics: Sequence[Topic], *, accept_loss: bool) -> LostRows:
+def check(app: str, frontier: Frontier, topics: Sequence[EventTopic], *, accept_loss: bool) -> LostRows:
     """The same; an error, unless the loss is accepted."""
     lost = lost_rows(frontier, topics)
     if lost and not accept_loss:
@@ -51,11 +50,11 @@ def count(lost: LostRows) -> int:
     return sum(start - offset for gone in lost.values() for offset, start in gone.values())
 
 
-def overtaken(log: Log, app: str, lost: LostRows) -> OffsetOutOfRange:
+def overtaken(log: EventLog, app: str, lost: LostRows) -> OffsetOutOfRange:
     """The error of an app whose next rows are gone."""
     topic = min(lost)
     partition, (offset, start) = min(lost[topic].items())
-    _, moved_us = log.registry.start(log.get_topic(topic).id, partition)
+    moved_us = log.get_topic(topic).start_moved_us(partition)
     moved = f" at {format_us(moved_us)}" if moved_us else ""
     others = "" if len(lost) == 1 else f" Topics concerned: {', '.join(sorted(lost))}."
     return OffsetOutOfRange(
@@ -74,7 +73,7 @@ def overtaken(log: Log, app: str, lost: LostRows) -> OffsetOutOfRange:
     )
 
 
-def note_loss(log: Log, app: str, tick: int, lost: LostRows) -> None:
+def note_loss(log: EventLog, app: str, tick: int, lost: LostRows) -> None:
     """Tell that a tick went on without rows."""
     for name, gone in lost.items():
         for partition, (offset, start) in gone.items():
@@ -83,4 +82,4 @@ def note_loss(log: Log, app: str, tick: int, lost: LostRows) -> None:
                 f"{partition} (offsets {offset} to {start - 1}), which retention had dropped: --accept-loss"
             )
             detail = {"app": app, "tick": tick, "position": offset, "start": start, "rows_lost": start - offset}
-            note_once(log, Condition("loss_accepted", partition, f"app:{app}", message, detail), log.get_topic(name))
+            note_once(log.local, Condition("loss_accepted", partition, f"app:{app}", message, detail), name)

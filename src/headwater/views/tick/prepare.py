@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.schema.ddl import to_ddl
 from headwater.views.compiler.frontend.as_of import with_versions
 from headwater.views.compiler.frontend.metadata_columns import with_mentioned
@@ -118,7 +118,7 @@ class Prepared:
     inputs: Mapping[str, InputRelation]
     clock: Clock
     threads: int
-    log: Log
+    log: EventLog
     unprepared: Mapping[str, Unprepared] = field(default_factory=dict)  # views that wait until they can run
 
     @property
@@ -136,7 +136,7 @@ class Prepared:
         return replace(self, views=views)
 
 
-def relations_of(log: Log) -> dict[str, Relation]:
+def relations_of(log: EventLog) -> dict[str, Relation]:
     """Every topic and table of the home, as the compiler wants them."""
     return _relations(inputs_of(log))
 
@@ -146,7 +146,7 @@ def _relations(inputs: Mapping[str, InputRelation]) -> dict[str, Relation]:
     return {name: base.relation for name, base in inputs.items() if name == base.topic.name}
 
 
-def event_times_of(log: Log) -> dict[str, str]:
+def event_times_of(log: EventLog) -> dict[str, str]:
     """The same, of every topic and table of the home."""
     return {topic.name: topic.settings.event_time for topic in log.topics() if topic.settings.event_time}
 
@@ -163,7 +163,7 @@ def event_times(inputs: Mapping[str, InputRelation]) -> dict[str, str]:
 
 def prepare(
     declared: Iterable[ViewDeclaration],
-    log: Log,
+    log: EventLog,
     spark: SparkSession,
     scratch: Path,
     *,

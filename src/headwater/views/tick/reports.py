@@ -87,7 +87,7 @@ class TickReports:
     """The reports of one app in a home's catalog.
 
     >>> import headwater as hw, tempfile
-    >>> reports = TickReports(hw.Log(tempfile.mkdtemp()).catalog, "shop")
+    >>> reports = TickReports(hw.Log(tempfile.mkdtemp()).local.catalog, "shop")
     >>> reports.save(TickReport(1, rows_in=7, seconds=0.25), 0)
     >>> reports.last(10)
     [{'tick': 1, 'rows_in': 7, 'seconds': 0.25, 'behind': 0, 'views': [], 'at': '1970-01-01T00:00:00.000Z'}]

@@ -1,10 +1,11 @@
 """Kafka transactions: records and the token of a delivery, committed together or not at all.
 
-What it is: ``KafkaTransactions``, a transactional producer under one transactional id, and what its errors mean.
+What it is: ``KafkaRecord``, one message; ``KafkaTransactions``, a transactional producer under one transactional id,
+and what its errors mean.
 Invariants: at most one producer of an id can commit: beginning a new one ends the open transaction of the one before
 and shuts it out (``ProducerFenced``). Any other error ends the producer too: whether its last transaction was committed
 is then read from the progress, never guessed.
-Not here: who may begin one (``kafka_sink.py``). Read next: ``kafka_sink.py``.
+Not here: who may begin one (``sinks/kafka/kafka_sink.py``). Read next: ``sinks/kafka/kafka_sink.py``.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from headwater.errors import SinkRefused
-from headwater.kafka_client import FENCED, KafkaCluster, KafkaFailure, client
-from headwater.sinks.kafka.kafka_records import KafkaRecord
+from headwater.errors import Misuse, SinkRefused
+from headwater.kafka.kafka_client import FENCED, KafkaCluster, KafkaFailure, client
 
 BEGIN_SECONDS_MAX = 30.0
 COMMIT_SECONDS_MAX = 60.0
@@ -28,6 +30,20 @@ TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 REFUSED = ("INVALID_TRANSACTION_TIMEOUT", "POLICY_VIOLATION", "INVALID_RECORD")
 
 
+Places = dict[tuple[str, int], int]  # the offset after the last record, by topic and partition
+Positions = tuple[Any, Any]  # a group's offsets and its metadata, as confluent-kafka takes them
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """One message; without a value it deletes its key. ``partition``: where it belongs other than by its key."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
 class ProducerFenced(Exception):
     """Another producer of the same transactional id has begun, or the broker ended a transaction that took too long."""
 
@@ -35,8 +51,17 @@ class ProducerFenced(Exception):
 class KafkaTransactions:
     """One producer. It is over after its first error."""
 
-    def __init__(self, cluster: KafkaCluster, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        refused: type[Misuse] = SinkRefused,
+        linger_ms: int = 20,
+    ) -> None:
         self.cluster = cluster
+        self._refused = refused
         self.failure = KafkaFailure(cluster)
         self._kafka = client()
         self._producer = cluster.client(
@@ -45,13 +70,14 @@ class KafkaTransactions:
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             partitioner="murmur2_random",  # that of Kafka's own clients
-            linger_ms=20,
+            linger_ms=linger_ms,
             compression_type=cluster.settings.get("compression.type", "lz4"),
             retry_backoff_ms=20,
             queue_buffering_max_messages=200_000,
             queue_buffering_max_kbytes=262_144,
         )
         self._in_transaction = False
+        self._places: Places = {}
 
     def begin(self) -> None:
         """Shut out every earlier producer of the id, and end what it left open."""
@@ -59,15 +85,31 @@ class KafkaTransactions:
 
     def write(self, topic: str, records: Iterable[KafkaRecord], token: tuple[str, bytes, bytes], *, tick: int) -> None:
         """Commit records and a token (topic, key, value) as one transaction."""
+        header = ((TICK_HEADER, str(tick).encode()),)
+        every = chain(((topic, record) for record in records), [(token[0], KafkaRecord(token[1], token[2]))])
+        self.commit((name, replace(record, headers=header)) for name, record in every)
+
+    def commit(self, records: Iterable[tuple[str, KafkaRecord]], positions: Positions | None = None) -> Places:
+        """Commit records, each with its topic, and the positions of a group, as one transaction.
+
+        Returns the offset after the last record of each topic and partition.
+        """
         self.failure.forget()
         self._awaited(lambda _: self._producer.begin_transaction(), 0)
         self._in_transaction = True
-        header = [(TICK_HEADER, str(tick).encode())]
-        for record in records:
-            self._produce(topic, record, header)
-        self._produce(token[0], KafkaRecord(token[1], token[2]), header)
+        self._places = {}
+        for topic, record in records:
+            self._produce(topic, record)
+        if positions is not None:
+            self._awaited(lambda seconds: self._producer.send_offsets_to_transaction(*positions, seconds), 30.0)
         self._awaited(self._producer.commit_transaction, COMMIT_SECONDS_MAX)
         self._in_transaction = False
+        return self._places
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            place = message.topic(), message.partition()
+            self._places[place] = max(self._places.get(place, 0), message.offset() + 1)
 
     def close(self) -> None:
         """End an open transaction, if the broker answers, so that readers need not wait for its timeout."""
@@ -78,11 +120,13 @@ class KafkaTransactions:
                     self._producer.abort_transaction(ABORT_SECONDS_MAX)
         self._producer.purge()
 
-    def _produce(self, topic: str, record: KafkaRecord, headers: Any) -> None:
+    def _produce(self, topic: str, record: KafkaRecord) -> None:
         place = -1 if record.partition is None else record.partition
         while True:
             try:
-                self._producer.produce(topic, record.value, record.key, place, headers=headers)
+                self._producer.produce(
+                    topic, record.value, record.key, place, self._delivered, headers=list(record.headers)
+                )
                 return
             except BufferError:  # the broker is slower than we are
                 self._make_room()
@@ -117,12 +161,12 @@ class KafkaTransactions:
         if name in FENCED or (found.fatal() and "fenced" in found.str().lower()):
             return ProducerFenced(found.str())
         if name in TOO_LARGE:
-            return SinkRefused(
+            return self._refused(
                 f"Kafka at {self.cluster.servers} refuses a record that is too large: {found.str()}",
                 hint="Raise message.max.bytes there and in settings={…}, or leave the large column out of the view.",
             )
         if name in REFUSED:
-            return SinkRefused(
+            return self._refused(
                 f"Kafka at {self.cluster.servers} refuses the changes: {found.str()}", hint="See its log."
             )
         return self.failure.told(error, doing="a transaction")

@@ -5,7 +5,7 @@ What it is: ``KafkaCluster``, an address with librdkafka's settings; ``KafkaAdmi
 Invariants: a secret never appears in a shown address or an error. Every request has a bound in time, and ends as soon
 as the client knows that no broker answers or that the credentials are wrong. What is missing or away is
 ``Unavailable``: it may come back.
-Not here: consuming (``inlets/kafka/kafka_reader.py``), producing (``sinks/kafka/kafka_transactions.py``).
+Not here: consuming (``inlets/kafka/kafka_reader.py``), producing (``kafka_transactions.py``).
 Read next: ``inlets/kafka/kafka_inlet.py``, ``sinks/kafka/kafka_sink.py``; ``docs/kafka.md``.
 """
 
@@ -178,6 +178,69 @@ class KafkaAdmin:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise self.failure.told(error, doing=f'the creation of topic "{topic}"') from error
 
+    def change(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        admin = self._kafka.admin
+        entries = [
+            admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        wanted = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        (done,) = self._client.incremental_alter_configs([wanted], request_timeout=REQUEST_SECONDS_MAX).values()
+        try:
+            self._result(done)
+        except self._kafka.KafkaException as error:
+            raise self.failure.told(error, doing=f'the settings of topic "{topic}"') from error
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic; it may be gone already."""
+        gone = self._client.delete_topics([topic], request_timeout=REQUEST_SECONDS_MAX)
+        try:
+            self._result(gone[topic])
+        except self._kafka.KafkaException as error:
+            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                raise self.failure.told(error, doing=f'the deletion of topic "{topic}"') from error
+
+    def groups(self) -> list[str]:
+        """The names of all consumer groups."""
+        try:
+            found = self._result(self._client.list_consumer_groups(request_timeout=REQUEST_SECONDS_MAX))
+        except self._kafka.KafkaException as error:
+            raise self.failure.told(error, doing="the list of groups") from error
+        return [each.group_id for each in found.valid]
+
+    def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets of a topic that a group has committed."""
+        asked = self._client.list_consumer_group_offsets(
+            [self._kafka.ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_SECONDS_MAX
+        )
+        try:
+            found = self._result(asked[group])
+        except self._kafka.KafkaException as error:
+            raise self.failure.told(error, doing=f'the offsets of group "{group}"') from error
+        places = [each for each in found.topic_partitions if each.topic == topic and each.offset >= 0]
+        return {each.partition: each.offset for each in sorted(places, key=lambda each: each.partition)}
+
+    def move_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets for a group that has no members."""
+        places = [self._kafka.TopicPartition(topic, *each) for each in offsets.items()]
+        asked = self._client.alter_consumer_group_offsets(
+            [self._kafka.ConsumerGroupTopicPartitions(group, places)], request_timeout=REQUEST_SECONDS_MAX
+        )
+        try:
+            self._result(asked[group])
+        except self._kafka.KafkaException as error:
+            raise self.failure.told(error, doing=f'moving group "{group}"') from error
+
+    def all_ends(self, topics: Mapping[str, Iterable[int]]) -> dict[str, dict[int, int]]:
+        """The end of what is committed of each partition of several topics, by one request to each broker."""
+        spec = self._kafka.admin.OffsetSpec.latest()
+        wanted = {self._kafka.TopicPartition(name, number): spec for name, of in topics.items() for number in of}
+        found: dict[str, dict[int, int]] = {name: {} for name in topics}
+        for place, offset in self._listed(wanted, "offsets", committed=True).items():
+            found[place.topic][place.partition] = offset
+        return found
+
     def ends(self, topic: str, partitions: Iterable[int], *, committed: bool = True) -> dict[int, int]:
         """The end of each partition: of what is committed, or of everything."""
         return self._offsets(topic, partitions, self._kafka.admin.OffsetSpec.latest(), committed=committed)
@@ -193,18 +256,22 @@ class KafkaAdmin:
         return {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
 
     def _offsets(self, topic: str, partitions: Iterable[int], spec: Any, *, committed: bool = True) -> dict[int, int]:
+        wanted = {self._kafka.TopicPartition(topic, number): spec for number in partitions}
+        found = self._listed(wanted, f'the offsets of topic "{topic}"', committed=committed)
+        return {place.partition: offset for place, offset in found.items()}
+
+    def _listed(self, wanted: Mapping[Any, Any], doing: str, *, committed: bool) -> dict[Any, int]:
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        wanted = {self._kafka.TopicPartition(topic, number): spec for number in partitions}
         deadline = time.monotonic() + LEADER_SECONDS_MAX
         while True:
             asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_SECONDS_MAX)
             try:
-                return {place.partition: self._result(future).offset for place, future in asked.items()}
+                return {place: self._result(future).offset for place, future in asked.items()}
             except self._kafka.KafkaException as error:
                 # A topic that was just made, or a broker that just started: not every broker knows it yet.
                 if error.args[0].name() not in NO_LEADER or time.monotonic() > deadline:
-                    raise self.failure.told(error, doing=f'the offsets of topic "{topic}"') from error
+                    raise self.failure.told(error, doing=doing) from error
             time.sleep(LOOK_S)
 
     def _result(self, future: Any) -> Any:

@@ -1,0 +1,371 @@
+"""A log on Kafka: the topics of a cluster as a typed log.
+
+What it is: ``KafkaLog``, which keeps the contract of ``log/contract.py``: ``hw.App("shop", log="kafka://host:9092")``.
+Invariants: the data is in Kafka, and so are the declarations (``kafka_declarations.py``); what an app keeps beside its
+log is in its home, a folder. What Kafka cannot promise is not declared as a capability, and refused.
+Not here: one topic (``kafka_topic.py``), producing (``kafka_appender.py``).
+Read next: ``kafka_topic.py``; ``docs/kafka.md``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Unpack
+
+import pyarrow as pa
+
+from headwater.clock import Clock
+from headwater.durations import Duration, to_seconds
+from headwater.errors import ClosedError, DeclarationConflict, Misuse, NotYetCovered, UnknownTopic
+from headwater.hints import suggestion
+from headwater.kafka.kafka_address import KafkaAddress
+from headwater.kafka.kafka_appender import KafkaAppends
+from headwater.kafka.kafka_client import KafkaAdmin, KafkaTopicFacts
+from headwater.kafka.kafka_declarations import KafkaDeclarations, number_of
+from headwater.kafka.kafka_ranges import deleted_topic
+from headwater.kafka.kafka_topic import SEEN_SECONDS_MAX, SEEN_STEP_S, KafkaTopic
+from headwater.kafka.kafka_transactions import KafkaRecord, Positions
+from headwater.kafka.kafka_unit import KafkaUnit
+from headwater.kafka.kafka_wakes import KafkaWakes
+from headwater.log.catalog.registry import TopicRow
+from headwater.log.contract import Capability, EventTopic, Stops, require
+from headwater.log.home import Log
+from headwater.log.schema.event_metadata import Metadata
+from headwater.log.storage.wake import Waker
+from headwater.log.token import Token
+from headwater.log.topic_declaration import WantedTopic, wanted_topic
+from headwater.log.topic_settings import TopicOptions, TopicSettings
+
+CAPABILITIES = frozenset(
+    {Capability.TRANSACTIONS, Capability.WAKE_UP, Capability.CONSUMER_GROUPS, Capability.COMPACTION}
+)
+KEPT_BYTES_MAX = 64 << 20  # of each partition, of what a tick reads several times
+STARTS_AGE_S = 1.0
+SHOWN_SECONDS_MAX = 30.0
+
+
+class KafkaLog:
+    """A log on Kafka. ``local`` is the home of the app that opens it; a reader in another process needs none."""
+
+    def __init__(self, address: str, local: Log | None = None, *, clock: Clock | None = None) -> None:
+        self.place = KafkaAddress.parse(address)
+        self._local = local
+        self.clock = clock or (local.clock if local is not None else Clock())
+        self.closed = False
+        self.read_only = False
+        self.kept_bytes_max = KEPT_BYTES_MAX
+        self.admin = KafkaAdmin(self.place.cluster)
+        self.declarations = KafkaDeclarations(self.place, self.admin)
+        self.appends = KafkaAppends(self.place)
+        self.wakes = KafkaWakes(self.place.cluster)
+        self.waker = Waker()
+        self._lock = threading.RLock()
+        self._topics: dict[str, KafkaTopic] = {}
+        self._starts: dict[str, tuple[float, dict[int, int]]] = {}
+        self._ends: dict[str, dict[int, int]] = {}  # as they were last seen: they never go back
+
+    # What it is
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it offers beyond appending and reading."""
+        return CAPABILITIES
+
+    @property
+    def address(self) -> str:
+        """What opens it in another process; it has the credentials in it."""
+        return self.place.text
+
+    @property
+    def shown(self) -> str:
+        """The address without secrets."""
+        return self.place.shown
+
+    @property
+    def local(self) -> Log:
+        """The home of the app."""
+        if self._local is None:
+            raise Misuse(f"the log at {self.shown} was opened without a home", hint='hw.App("shop", home="…", log="…")')
+        return self._local
+
+    @property
+    def home(self) -> Path:
+        """The folder of the app's home."""
+        return self.local.home
+
+    def kafka_name(self, name: str) -> str:
+        """The name of a topic in the cluster."""
+        return self.place.prefix + name
+
+    # Topics
+
+    def topic(self, name: str, schema: str | pa.Schema, **settings: Unpack[TopicOptions]) -> KafkaTopic:
+        """Declare a topic: make it, or let its columns and settings grow."""
+        return self._declare(wanted_topic(name, schema, settings, multiset=False))
+
+    def multiset(self, name: str, schema: str | pa.Schema, **settings: Any) -> KafkaTopic:
+        """Declare the topic of a table without a key: its rows have weights."""
+        return self._declare(wanted_topic(name, schema, settings, multiset=True))
+
+    def _declare(self, wanted: WantedTopic) -> KafkaTopic:
+        self.check_open()
+        return self._opened(self.declarations.declare(wanted, self.clock.now_us(), self._made))
+
+    def _made(self, name: str, settings: TopicSettings, before: TopicSettings | None) -> KafkaTopicFacts:
+        """The topic in the cluster, made or changed so that it does what the settings say."""
+        kafka_name, stored = self.kafka_name(name), kafka_settings(settings)
+        facts = self.admin.find(kafka_name)
+        if facts is None:
+            self.admin.create(kafka_name, settings.partitions, self.place.replicas, stored)
+            facts = self._shown_facts(kafka_name)
+        elif before is not None and stored != kafka_settings(before):
+            self.admin.change(kafka_name, stored)
+        if len(facts.partitions) != settings.partitions:
+            raise DeclarationConflict(
+                f'Kafka topic "{kafka_name}" has {len(facts.partitions)} partitions, and {settings.partitions} are '
+                "declared",
+                hint=f"Declare it with partitions={len(facts.partitions)}.",
+                topic=name,
+            )
+        return facts
+
+    def _shown_facts(self, kafka_name: str) -> KafkaTopicFacts:
+        deadline = time.monotonic() + SHOWN_SECONDS_MAX
+        while True:
+            facts = self.admin.find(kafka_name)
+            if facts is not None:
+                return facts
+            if time.monotonic() > deadline:
+                raise deleted_topic(kafka_name, self.place.cluster)
+            time.sleep(SEEN_STEP_S)
+
+    def _opened(self, row: TopicRow) -> KafkaTopic:
+        with self._lock:
+            topic = self._topics.get(row.name)
+            if topic is None or topic.id != row.id:
+                topic = self._topics[row.name] = KafkaTopic(self, row)
+                self._forget(row.name)
+            else:
+                topic.follow(row)
+            return topic
+
+    def get_topic(self, name: str) -> KafkaTopic:
+        """The topic of this name."""
+        self.check_open()
+        found = self.find_topic(name)
+        if found is None:
+            raise UnknownTopic(
+                f'no topic "{name}" in the log at {self.shown}', hint=suggestion(name, self.topic_names()), topic=name
+            )
+        return found
+
+    def find_topic(self, name: str) -> KafkaTopic | None:
+        """The topic of this name, if it is declared."""
+        row = self.declarations.find(name)
+        return None if row is None else self._opened(row)
+
+    def topics(self) -> list[KafkaTopic]:
+        """All topics, by name."""
+        return [self._opened(row) for _, row in sorted(self.declarations.rows().items())]
+
+    def topic_names(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return sorted(self.declarations.rows())
+
+    def declared(self, row: TopicRow) -> TopicRow:
+        """The declaration of a topic as it is now."""
+        found = self.declarations.find(row.name, age=0.0)
+        if found is None or found.id != row.id:
+            raise deleted_topic(self.kafka_name(row.name), self.place.cluster)
+        return found
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and its rows from the cluster, for good."""
+        topic = self.get_topic(name)
+        self.declarations.delete(name)
+        self.admin.delete(topic.kafka_name)
+        topic.close()
+        with self._lock:
+            self._topics.pop(name, None)
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._starts.pop(name, None)
+        self._ends.pop(name, None)
+
+    # Offsets
+
+    def starts(self, topic: KafkaTopic) -> dict[int, int]:
+        """The first offset that is kept, as it was at most a second ago."""
+        known = self._starts.get(topic.name)
+        now = time.monotonic()
+        if known is None or now - known[0] > STARTS_AGE_S:
+            self.check_open()
+            found = self.admin.starts(topic.kafka_name, range(topic.settings.partitions))
+            known = self._starts[topic.name] = (now, found)
+        return dict(known[1])
+
+    def ends(self, topics: Iterable[EventTopic]) -> Stops:
+        """The ends of what is committed."""
+        self.check_open()
+        wanted = {topic.name: topic for topic in topics}
+        places = {self.kafka_name(name): range(topic.settings.partitions) for name, topic in wanted.items()}
+        found = self.admin.all_ends(places)
+        ends: Stops = {}
+        for name, topic in wanted.items():
+            ends[name] = found[self.kafka_name(name)]
+            before = self._ends.get(name, {})
+            if any(end < before.get(number, 0) for number, end in ends[name].items()):
+                self._check_same(topic)
+            self._ends[name] = ends[name]
+        return ends
+
+    def _check_same(self, topic: EventTopic) -> None:
+        """An end has gone back: the topic was made again, or a broker lost what it had."""
+        facts = self.admin.find(self.kafka_name(topic.name))
+        if facts is None or number_of(facts.id) != topic.id:
+            raise deleted_topic(self.kafka_name(topic.name), self.place.cluster)
+
+    def cut(self, topics: Iterable[EventTopic]) -> Stops:
+        """The ends of what is committed. A transaction over partitions may be cut: Kafka shows it bit by bit."""
+        topics = list(topics)
+        return self.ends(topics) if topics else {}
+
+    def limited_cut(
+        self,
+        topics: Sequence[EventTopic],
+        begin: Mapping[str, Mapping[int, int]],
+        end: Mapping[str, Mapping[int, int]],
+        offsets_max: Mapping[str, int | None],
+    ) -> Stops:
+        """The ends, of each topic at most so many offsets after ``begin``: its partitions by equal parts."""
+        stops: Stops = {}
+        for topic in topics:
+            starts, ends, limit = begin[topic.name], dict(end[topic.name]), offsets_max.get(topic.name)
+            waiting = {number: stop - starts.get(number, 0) for number, stop in ends.items()}
+            if limit is not None and sum(waiting.values()) > limit:
+                busy = sum(count > 0 for count in waiting.values())
+                each = max(1, limit // max(1, busy))
+                ends = {number: starts.get(number, 0) + min(each, count) for number, count in waiting.items()}
+            stops[topic.name] = ends
+        return stops
+
+    # Writing
+
+    def written(self, records: Iterable[tuple[str, KafkaRecord]], positions: Positions | None = None) -> Token:
+        """Write messages, all or none, and wait until readers see them."""
+        frontier: dict[str, dict[int, int]] = {}
+        for (kafka_name, number), offset in self.appends.write(records, positions).items():
+            frontier.setdefault(kafka_name.removeprefix(self.place.prefix), {})[number] = offset
+        self._wait_until_seen(frontier)
+        return Token(frontier)
+
+    def _wait_until_seen(self, frontier: Stops) -> None:
+        """Kafka marks the partitions of a transaction after the commit has returned."""
+        # The bound is for transactions of other programs, which may be open for longer: the rows are written, and who
+        # waits for the token gets them later.
+        deadline = time.monotonic() + SEEN_SECONDS_MAX
+        places = {self.kafka_name(name): list(offsets) for name, offsets in frontier.items()}
+        while places and time.monotonic() < deadline:
+            ends = self.admin.all_ends(places)
+            places = {
+                self.kafka_name(name): late
+                for name, offsets in frontier.items()
+                if (
+                    late := [
+                        n
+                        for n, offset in offsets.items()
+                        if ends.get(self.kafka_name(name), {}).get(n, offset) < offset
+                    ]
+                )
+            }
+            if places:
+                time.sleep(SEEN_STEP_S)
+
+    def transaction(
+        self,
+        *,
+        request_id: str | None = None,
+        producer: Any = None,
+        after: Token | str | None = None,
+        metadata: Metadata | None = None,
+    ) -> KafkaUnit:
+        """Rows of several topics and tables, all or none: a Kafka transaction."""
+        if request_id is not None:
+            require(self, Capability.REQUEST_IDS, "a transaction with a request id")
+        if producer is not None:
+            require(self, Capability.PRODUCER_SEQUENCES, "a transaction of a named producer")
+        if after is not None:
+            self.wait_for(after)
+        return KafkaUnit(self, metadata)
+
+    def wait_for(self, token: Token | str, *, timeout: Duration = "30 seconds") -> None:
+        """Wait until the log holds what a token names."""
+        wanted = Token.parse(token) if isinstance(token, str) else token
+        seconds = to_seconds(timeout, what="timeout")
+        deadline = self.clock.monotonic() + seconds
+        for name, offsets in wanted.frontier.items():
+            topic = self.get_topic(name)
+            for partition, offset in offsets.items():
+                left = deadline - self.clock.monotonic()
+                if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
+                    raise NotYetCovered(
+                        f"the log at {self.shown} has not got {wanted} after {seconds:g} s",
+                        detail=f"Its topic {name} ends at {topic.end_offsets()}.",
+                        hint="Is the token of another log? Or does another program hold a transaction open?",
+                        topic=name,
+                    )
+
+    # Life
+
+    def check_open(self) -> None:
+        """Refuse to work after ``close``."""
+        if self.closed:
+            raise ClosedError(f"the log at {self.shown} was closed", hint="Open it again.")
+
+    def close(self) -> None:
+        """Leave the cluster; the home is closed too."""
+        if self.closed:
+            return
+        self.closed = True
+        self.waker.close()
+        self.wakes.close()
+        self.appends.close()
+        self.declarations.close()
+        for topic in self._topics.values():
+            topic.close()
+        if self._local is not None:
+            self._local.close()
+
+    def __enter__(self) -> KafkaLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({self.shown!r})"
+
+
+def kafka_settings(settings: TopicSettings) -> dict[str, str]:
+    """What a topic's settings are in Kafka.
+
+    >>> kafka_settings(TopicSettings(key=("id",), compact=True))
+    {'cleanup.policy': 'compact', 'retention.ms': '-1', 'retention.bytes': '-1', 'delete.retention.ms': '86400000'}
+    """
+    bounded = settings.retention_ms is not None or settings.retention_bytes is not None
+    policy = "compact,delete" if settings.compact and bounded else "compact" if settings.compact else "delete"
+    kept = {
+        "cleanup.policy": policy,
+        "retention.ms": str(settings.retention_ms if settings.retention_ms is not None else -1),
+        "retention.bytes": str(settings.retention_bytes if settings.retention_bytes is not None else -1),
+    }
+    if settings.compact:
+        kept["delete.retention.ms"] = str(settings.tombstone_grace_ms)
+    return kept

@@ -1,0 +1,98 @@
+"""What is asked of a log outside of ``log/``, pinned.
+
+What it is: two rules over the source: which modules of the rooms of ``log/`` may be imported, and which attributes of a
+log or a topic may be used. The rest goes through ``log/contract.py``, so that a second log can keep it.
+Invariants: a rule that fails names each file and line. Not here: the other rules (``test_tidy.py``).
+Read next: ``log/contract.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.unit.test_tidy import ROOMS, imported_when_loaded, module_name, package_modules, part_of, where
+
+# What lies in the rooms of ``log/`` and may be imported outside of it. Everything else that is asked of a log is in
+# ``log/contract.py``. Tools know nothing of a log: files, SQLite, hashes, locks.
+LOG_TOOLS = {
+    "catalog.catalog",
+    "catalog.sqlite_file",
+    "maintenance.bounded_logs",
+    "storage.checksums",
+    "storage.file_descriptors",
+    "storage.files",
+    "catalog.home_folder",
+    "storage.locks",
+    "storage.routing",
+    "storage.wake",
+}
+LOG_SHAPES = {  # what the contract's answers are made of, and what is the same over every log
+    "commits.value_versions",
+    "event_time.capture_markers",
+    "event_time.heartbeats",
+    "event_time.producer_progress",
+    "event_time.watermarks",
+    "groups.dead_letters",
+    "groups.groups",
+    "groups.readers",
+    "groups.sink_lag",
+    "maintenance.alerts",
+    "maintenance.home_check",
+    "maintenance.reader_alerts",
+    "maintenance.segment_check",
+    "storage.file_listing",
+    "storage.framing",
+}
+EMBEDDED_ONLY = {  # these parts work with the embedded log alone, and refuse another one by ``contract.embedded``
+    "commits.request_ids": {"inlets"},
+    "commits.sequence_ranges": {"capture"},
+    "commits.transaction": {"inlets"},
+    "groups.consumer": {"server"},
+    "groups.leases": {"server"},
+    "groups.messages": {"server"},
+    "groups.worker": {"server"},
+    "storage.sealed_segment": {"views"},  # files for Spark: views/spark/topic_scan.py
+}
+# What belongs to one kind of log, by the name of what it would be asked of.
+LOG_INSIDE = {
+    "log": {"catalog", "commit_records", "cut_counter", "files", "opened", "registry", "request_ids", "waker"},
+    "topic": {"directory", "new_reader", "open_partitions", "partition", "reader"},
+}
+
+
+def outside_the_log() -> Iterator[Path]:
+    """What only uses a log; ``kafka/`` is one."""
+    return (path for path in package_modules() if part_of(module_name(path)) not in ("log", "kafka", "__init__"))
+
+
+def test_what_is_imported_from_the_rooms_of_the_log_is_pinned() -> None:
+    wrong = []
+    for path in outside_the_log():
+        part = part_of(module_name(path))
+        for line, module in imported_when_loaded(path):
+            room, _, rest = module.removeprefix("headwater.log.").partition(".")
+            if not module.startswith("headwater.log.") or room not in ROOMS["log"] or room == "schema":
+                continue
+            target = f"{room}.{rest.split('.')[0]}"
+            if target not in LOG_TOOLS | LOG_SHAPES and part not in EMBEDDED_ONLY.get(target, set()):
+                wrong.append(f"{where(path, line)}: {part} imports {module}")
+
+    assert wrong == []
+
+
+def test_nothing_outside_the_log_asks_for_what_only_one_kind_of_log_has() -> None:
+    wrong = []
+    for path in outside_the_log():
+        embedded_only = part_of(module_name(path)) in ("capture", "inlets")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Attribute | ast.Name):
+                continue
+            asked = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id
+            if node.attr in LOG_INSIDE.get(asked.removeprefix("_"), ()) and not (
+                embedded_only and node.attr == "request_ids"
+            ):
+                wrong.append(f"{where(path, node.lineno)}: {ast.unparse(node)}")
+
+    assert wrong == []
