@@ -149,6 +149,8 @@ class TickEngine:
 
     def tick(self, *, rows_max: int | None = None, accept_loss: bool = False) -> TickReport:
         """Advance as far as the log and ``rows_max`` allow; ``accept_loss``: also past rows that retention dropped."""
+        if self.manifests.settle():  # the commit of the last tick was not answered: go on with what became of it
+            self.use(self.prepared)
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
             self.cancellation.begin()
             topics = [base.topic for base in self.prepared.inputs.values()]
@@ -168,8 +170,7 @@ class TickEngine:
         stop, behind = self._target(rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.inputs.values()}
         sent = self._heartbeats()
-        untold = not unprepared.is_told(self.manifest, self.waiting)
-        untold = untold or bool(self.lost)
+        untold = bool(self.lost) or not unprepared.is_told(self.manifest, self.waiting)
         if distance(begin, stop) == 0 and not self.initial and sent is None and not untold:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
@@ -482,7 +483,10 @@ class TickEngine:
             view.sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
-            self.store.begin_pruning(self.manifests.listed, self.traces, self.manifests.take_released())
+            released = self.manifests.take_released()
+            self.store.begin_pruning(lambda: self.manifests.listed_by(self.epoch), self.traces, released)
+        if self.manifests.tidy_due:
+            self.store.run_beside(self.manifests.tidy)
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""
