@@ -336,7 +336,7 @@ class StateStore:
     def _prune_beside(self, listed: Callable[[], Listed], before: float, current: set[str]) -> None:
         self._remove_unlisted(listed(), before, current)
         if self.cache is not None:
-            self.cache.collect(listed)
+            self.cache.collect(listed, older_s=time.time() - before)
             self.cache.trim(self.folder)
 
     def run_beside(self, work: Callable[[], None]) -> None:

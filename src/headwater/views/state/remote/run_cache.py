@@ -33,7 +33,6 @@ from headwater.views.state.run import STAGING, Run, RunFile
 RUNS = "runs/"
 RECENT_SECONDS = 600  # what was asked for so lately stays: a query may be about to open it
 NOTED_SECONDS = 60  # between two notes that a file is in use
-UNLISTED_SECONDS_MAX = 3600  # by the store's clock: a file is listed soon after it was written, or never
 
 
 class RunCache:
@@ -143,15 +142,18 @@ class RunCache:
         """Delete a file from the store."""
         self.store.delete(f"{RUNS}{folder}/{name}")
 
-    def collect(self, listed: Callable[[], Listed]) -> int:
-        """Delete files from the store that no manifest lists; ``listed`` raises when another process has taken over."""
+    def collect(self, listed: Callable[[], Listed], *, older_s: float) -> int:
+        """Delete files of this age from the store that no manifest lists; returns how many.
+
+        ``listed`` raises when another process has taken over. Younger files may be about to be listed by this one.
+        """
         there = self.store.list(RUNS)
         known, deleted = listed(), 0
         newest = max((each.modified_s for each in there), default=0.0)
         for each in there:
             folder, _, name = each.name.removeprefix(RUNS).partition("/")
             # By the store's clock alone: ours may be another one.
-            if name not in known.get(folder, ()) and newest - each.modified_s > UNLISTED_SECONDS_MAX:
+            if name not in known.get(folder, ()) and newest - each.modified_s > older_s:
                 self.delete(folder, name)
                 deleted += 1
         return deleted
