@@ -28,9 +28,7 @@ WithOption = Annotated[
 
 def submit(
     file: AppFileArgument,
-    master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="spark://host:7077, k8s://https://host:443 or yarn.")
-    ],
+    master: Annotated[str, typer.Option("--master", metavar="URL", help="spark://host:7077, k8s://host:443 or yarn.")],
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
     ] = None,

@@ -17,7 +17,7 @@ from headwater.errors import InvalidDeclaration, Unavailable
 
 ANSWER_S = 5.0
 PORT = 7077  # Spark's own default
-KINDS = "local[*], spark://host:7077, k8s://https://host:443, yarn"
+KINDS = "local[*], spark://host:7077, k8s://host:443, yarn"
 
 
 def is_local(master: str) -> bool:
@@ -36,7 +36,7 @@ def check_answers(master: str) -> None:
     Traceback (most recent call last):
         ...
     headwater.errors.InvalidDeclaration: "spark//host" is no address of a Spark master
-      Hint: spark.master is one of local[*], spark://host:7077, k8s://https://host:443, yarn.
+      Hint: spark.master is one of local[*], spark://host:7077, k8s://host:443, yarn.
     """
     if is_local(master) or master == "yarn" or master.startswith(("k8s://", "local-cluster[")):
         return

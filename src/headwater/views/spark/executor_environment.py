@@ -35,11 +35,6 @@ def pack(folder: Path, *, packages: Iterable[str] = (), modules: Iterable[Path] 
     """Write the archive into ``folder``, unless it is there, and return its path.
 
     ``packages``: distributions beside Headwater's own, by their names. ``modules``: Python files of the app.
-
-    >>> import tempfile
-    >>> archive = pack(Path(tempfile.mkdtemp()), packages=["xxhash"])
-    >>> "headwater/__init__.py" in zipfile.ZipFile(archive).namelist()
-    True
     """
     content = dict(_content([*ALWAYS, *packages], modules))
     path = folder / f"environment-{_fingerprint(content)}.zip"
@@ -57,8 +52,8 @@ def pack(folder: Path, *, packages: Iterable[str] = (), modules: Iterable[Path] 
 def settings_for(archive: Path) -> dict[str, str]:
     """The settings with which Spark unpacks the archive beside each executor and puts it on Python's path.
 
-    >>> settings_for(Path("/tmp/environment-1.zip"))["spark.archives"]
-    '/tmp/environment-1.zip#environment'
+    >>> settings_for(Path("build/environment-1.zip"))["spark.archives"]
+    'build/environment-1.zip#environment'
     """
     return {"spark.archives": f"{archive}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
 

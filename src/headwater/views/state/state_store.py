@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.errors import HeadwaterError
 from headwater.log.schema.ddl import parse_view_ddl, to_ddl
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.files import Files, translated
@@ -34,6 +35,7 @@ from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.manifest_entries import Listed, Place, folder_name
 from headwater.views.state.merge import RunMerge
+from headwater.views.state.remote.run_cache import RunCache
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
@@ -59,8 +61,16 @@ RELEASED_SECONDS_MAX = 300  # whoever reads an older tick goes on reading its fi
 class StateStore:
     """The state of one app's relations under one folder."""
 
-    def __init__(self, folder: Path, files: Files, spark: SparkSession, small: SmallRuns | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        files: Files,
+        spark: SparkSession,
+        small: SmallRuns | None = None,
+        cache: RunCache | None = None,
+    ) -> None:
         self.folder = folder
+        self.cache = cache  # of files that are on an object store; None: they are here
         self.small = small  # None: every run is a file
         self.files = files
         self.spark = spark
@@ -108,7 +118,7 @@ class StateStore:
         """
         trace = self._trace(base.name, [])
         if entry is not None and entry["identity"].startswith(_topic_identity(base)):
-            older: Iterator[pa.RecordBatch] = trace_of(self.folder, base.name, entry, self.files, self.small).read()
+            older: Iterator[pa.RecordBatch] = self.trace_of(base.name, entry).read()
         else:  # until now the log itself was the state; or the topic was read otherwise: as it is, or as it was
             older = base.rows_up_to(manifest.frontier[base.topic.name])
         self.files.make_dir(trace.folder, label="state.make_directory")
@@ -125,7 +135,11 @@ class StateStore:
     def _trace(self, name: str, runs: list[Run]) -> Trace:
         identity, schema, key = self._shapes[name]
         folder = self.folder / folder_name(name, identity)
-        return Trace(folder, schema, runs, files=self.files, key=key, small=self.small)
+        return Trace(folder, schema, runs, files=self.files, key=key, small=self.small, cache=self.cache)
+
+    def trace_of(self, name: str, entry: RelationEntry) -> Trace:
+        """A trace as a manifest lists it, for reading only."""
+        return trace_of(self.folder, name, entry, self.files, self.small, self.cache)
 
     def log_trace(self, base: InputRelation, stop: Mapping[int, int]) -> LogTrace:
         """A topic that is its own state, up to a place."""
@@ -264,7 +278,8 @@ class StateStore:
     def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> RelationEntry:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
         identity = f"{APART}{tick}"
-        trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files, small=self.small)
+        folder = self.folder / folder_name(view, identity)
+        trace = Trace(folder, changes.schema, files=self.files, small=self.small, cache=self.cache)
         return _entry(identity, trace.schema, (), [trace.write(changes, tick=tick, epoch=epoch)])
 
     # Housekeeping
@@ -318,7 +333,24 @@ class StateStore:
         self._release(released)
         before, current = self._settled_s(), {trace.folder.name for trace in traces.values()}
         if self._pruning is None or self._pruning.done():
-            self._pruning = self._merger.submit(lambda: self._remove_unlisted(listed(), before, current))
+            self._pruning = self._merger.submit(self._prune_beside, listed, before, current)
+
+    def _prune_beside(self, listed: Callable[[], Listed], before: float, current: set[str]) -> None:
+        self._remove_unlisted(listed(), before, current)
+        if self.cache is not None:
+            self.cache.collect(listed, older_s=time.time() - before)
+            self.cache.trim(self.folder)
+
+    def run_beside(self, work: Callable[[], None]) -> None:
+        """Do this beside the next ticks; it is housekeeping, which may fail."""
+
+        def warned() -> None:
+            try:
+                work()
+            except HeadwaterError as error:
+                logger.warning("housekeeping failed: %s", error)
+
+        self._merger.submit(warned)
 
     def _release(self, released: Iterable[Place]) -> None:
         self._released.extend((time.time(), place) for place in released)
@@ -342,6 +374,8 @@ class StateStore:
             _, (folder, name) = self._released.popleft()
             if name not in listed.get(folder, ()):  # a merged run may list a file of the run that was let go
                 self.files.unlink(self.folder / folder / name, label="state.prune")
+                if self.cache is not None:
+                    self.cache.delete(folder, name)
         for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
             known, settled = listed.get(place.name, set()), place.stat().st_mtime < before
             for path in sorted(place.glob("*.parquet*")):  # those that a crash left half-written too
@@ -402,12 +436,14 @@ def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[
     }
 
 
-def trace_of(folder: Path, name: str, entry: RelationEntry, files: Files, small: SmallRuns | None) -> Trace:
+def trace_of(
+    folder: Path, name: str, entry: RelationEntry, files: Files, small: SmallRuns | None, cache: RunCache | None = None
+) -> Trace:
     """A trace as a manifest lists it, for reading only."""
     schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
     runs = [Run.from_json(run) for run in entry["runs"]]
-    return Trace(place, schema, runs, files=files, key=entry.get("key", ()), small=small)
+    return Trace(place, schema, runs, files=files, key=entry.get("key", ()), small=small, cache=cache)
 
 
 def _identities(prepared: Prepared) -> dict[str, Shape]:

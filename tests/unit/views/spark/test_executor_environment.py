@@ -31,7 +31,8 @@ def test_an_interpreter_without_packages_imports_what_was_packed(tmp_path: Path)
     assert said.stdout.split()[2] == "19"
 
 
-def test_the_same_content_is_packed_once_and_other_content_again(tmp_path: Path):
+def test_the_same_content_is_packed_once_and_other_content_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(executor_environment, "ALWAYS", ("xxhash",))  # Arrow and pandas take seconds
     module = tmp_path / "prices.py"
     module.write_text("TAX = 19\n")
     first = executor_environment.pack(tmp_path / "archives", modules=[module])
