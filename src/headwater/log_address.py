@@ -25,8 +25,10 @@ def is_remote(address: str) -> bool:
     return "://" in address
 
 
-def open_log(home: str | os.PathLike[str], address: str | None = None, **options: bool) -> EventLog:
+def open_log(home: str | os.PathLike[str], address: str | None = None, *, maintained: bool = True) -> EventLog:
     """The log at an address, for an app with this home; without one, the log in the home itself.
+
+    ``maintained=False``: this process leaves the upkeep of the home to others.
 
     >>> import tempfile
     >>> open_log(tempfile.mkdtemp(), "pulsar://localhost:6650")
@@ -35,8 +37,9 @@ def open_log(home: str | os.PathLike[str], address: str | None = None, **options
     headwater.errors.InvalidDeclaration: there is no log of the kind pulsar://
       Hint: Write log="kafka://host:9092", or leave it out: then the log is in the home.
     """
+    interval = "30 seconds" if maintained else None
     if address is None:
-        return Log(home, create=options.get("create", True))
+        return Log(home, maintenance_interval=interval)
     if not address.startswith(KAFKA):
         kind = address.partition("://")[0] + "://" if is_remote(address) else repr(address)
         raise InvalidDeclaration(
@@ -45,4 +48,4 @@ def open_log(home: str | os.PathLike[str], address: str | None = None, **options
         )
     from headwater.kafka.kafka_log import KafkaLog
 
-    return KafkaLog(address, Log(home, create=options.get("create", True)))
+    return KafkaLog(address, Log(home, maintenance_interval=interval))

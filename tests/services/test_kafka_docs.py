@@ -25,5 +25,5 @@ def test_the_python_of_the_page_runs(kafka: KafkaBroker, tmp_path: Path, monkeyp
         program = "\n".join(fence.rows).replace("localhost:9092", kafka.servers)
         exec(compile(program, f"kafka.md, line {fence.first_line}", "exec"), {})
 
-    assert len(fences) == text.count(NO_RUN) == 3
+    assert len(fences) == text.count(NO_RUN) == 4
     assert kafka.latest("shop.revenue") == {'{"country":"DE"}': '{"country":"DE","revenue":9.5,"orders":1}'}

@@ -34,7 +34,9 @@ NO_LEADER = (
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_TOPIC_OR_PART",
     "REPLICA_NOT_AVAILABLE",
+    "_NOENT",  # no leader is known, of no partition that was asked for
 )
+STALE = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NOENT")
 HOPELESS = ("_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_SSL")
 SAYS_WHY = ("_AUTHENTICATION", "_SSL", "_RESOLVE")
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
@@ -153,8 +155,12 @@ class KafkaAdmin:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.failure = KafkaFailure(cluster)
+        self._cluster = cluster
         self._kafka = client()
-        self._client = cluster.client(self._kafka.admin.AdminClient, self.failure)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._client = self._cluster.client(self._kafka.admin.AdminClient, self.failure)
 
     def find(self, topic: str) -> KafkaTopicFacts | None:
         """A topic; None when it does not exist."""
@@ -232,12 +238,15 @@ class KafkaAdmin:
         except self._kafka.KafkaException as error:
             raise self.failure.told(error, doing=f'moving group "{group}"') from error
 
-    def all_ends(self, topics: Mapping[str, Iterable[int]]) -> dict[str, dict[int, int]]:
+    def all_ends(
+        self, topics: Mapping[str, Iterable[int]], *, seconds_max: float = LEADER_SECONDS_MAX
+    ) -> dict[str, dict[int, int]]:
         """The end of what is committed of each partition of several topics, by one request to each broker."""
         spec = self._kafka.admin.OffsetSpec.latest()
         wanted = {self._kafka.TopicPartition(name, number): spec for name, of in topics.items() for number in of}
         found: dict[str, dict[int, int]] = {name: {} for name in topics}
-        for place, offset in self._listed(wanted, "offsets", committed=True).items():
+        doing = f"the offsets of {', '.join(sorted(topics))}"
+        for place, offset in self._listed(wanted, doing, committed=True, seconds_max=seconds_max).items():
             found[place.topic][place.partition] = offset
         return found
 
@@ -260,10 +269,12 @@ class KafkaAdmin:
         found = self._listed(wanted, f'the offsets of topic "{topic}"', committed=committed)
         return {place.partition: offset for place, offset in found.items()}
 
-    def _listed(self, wanted: Mapping[Any, Any], doing: str, *, committed: bool) -> dict[Any, int]:
+    def _listed(
+        self, wanted: Mapping[Any, Any], doing: str, *, committed: bool, seconds_max: float = LEADER_SECONDS_MAX
+    ) -> dict[Any, int]:
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        deadline = time.monotonic() + LEADER_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while True:
             asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_SECONDS_MAX)
             try:
@@ -272,6 +283,11 @@ class KafkaAdmin:
                 # A topic that was just made, or a broker that just started: not every broker knows it yet.
                 if error.args[0].name() not in NO_LEADER or time.monotonic() > deadline:
                     raise self.failure.told(error, doing=doing) from error
+                if error.args[0].name() in STALE:  # what the client knows of leaders is old, and it does not ask again
+                    self._connect()
+            self._client.poll(LOOK_S)
+            if self.failure.hopeless:
+                raise self.failure.told()
             time.sleep(LOOK_S)
 
     def _result(self, future: Any) -> Any:

@@ -17,6 +17,7 @@ from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration
 from headwater.kafka.kafka_client import KafkaFailure, client
 from headwater.log.batch import Batch
+from headwater.log.groups.groups import GroupDescription
 from headwater.log.groups.readers import ReaderLag
 from headwater.log.topic_reader import Place, check_columns
 from headwater.log.topic_settings import check_name
@@ -206,6 +207,26 @@ class KafkaGroup:
         wanted = {**self.positions(), **to} if isinstance(to, Mapping) else self.topic.places(to, numbers)
         self.topic.log.admin.move_group(self.topic.log.kafka_name(self.name), self.topic.kafka_name, wanted)
         return wanted
+
+    def describe(self) -> GroupDescription:
+        """Where the group is; its members are Kafka's business."""
+        lag = self.lag()
+        return GroupDescription(
+            topic=self.topic.name,
+            group=self.name,
+            kind="consumer",
+            generation=0,
+            members=(),
+            positions=self.positions(),
+            lag=lag,
+            lag_total=sum(lag.values()),
+            in_flight=0,
+            delayed=0,
+            dead_letters=0,
+            redriven=0,
+            missed=0,
+            settings={},
+        )
 
     def reader_lag(self) -> ReaderLag:
         """As ``headwater lag`` shows it."""

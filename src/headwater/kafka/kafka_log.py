@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.durations import Duration, to_seconds
-from headwater.errors import ClosedError, DeclarationConflict, Misuse, NotYetCovered, UnknownTopic
+from headwater.errors import ClosedError, DeclarationConflict, Misuse, NotYetCovered, Unavailable, UnknownTopic
 from headwater.hints import suggestion
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_appender import KafkaAppends
@@ -46,6 +46,7 @@ CAPABILITIES = frozenset(
 KEPT_BYTES_MAX = 64 << 20  # of each partition, of what a tick reads several times
 STARTS_AGE_S = 1.0
 SHOWN_SECONDS_MAX = 30.0
+GONE_SECONDS = 2.0  # after so long without an answer it is asked whether a topic is still there
 
 
 class KafkaLog:
@@ -214,7 +215,13 @@ class KafkaLog:
         self.check_open()
         wanted = {topic.name: topic for topic in topics}
         places = {self.kafka_name(name): range(topic.settings.partitions) for name, topic in wanted.items()}
-        found = self.admin.all_ends(places)
+        try:
+            found = self.admin.all_ends(places, seconds_max=GONE_SECONDS)
+        except Unavailable:
+            for name in wanted:
+                if self.admin.find(self.kafka_name(name)) is None:
+                    raise deleted_topic(self.kafka_name(name), self.place.cluster) from None
+            found = self.admin.all_ends(places)
         ends: Stops = {}
         for name, topic in wanted.items():
             ends[name] = found[self.kafka_name(name)]

@@ -110,7 +110,7 @@ class ServerState:
         )
         self._spark_places = QueryPlaces(at_once, "queries of Spark")
         self._question_places = QueryPlaces(at_once, "questions")
-        self.spark_queries = SparkQueries(app.name, self.log.home, app.spark_settings, limits)
+        self.spark_queries = SparkQueries(app.name, self.log.home, app.spark_settings, limits, app.log_address)
         self._asking = 0  # requests to the engine, running and waiting
         self._tasks: list[asyncio.Task[None]] = []
 

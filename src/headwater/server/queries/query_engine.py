@@ -18,12 +18,13 @@ import resource
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import HeadwaterError, InvalidQuery, OutOfMemory, SparkEnded
-from headwater.log.home import Log
 from headwater.log.token import Token
+from headwater.log_address import open_log
 from headwater.server.engine.child_process import time_limit
 from headwater.server.engine.engine_channel import Answer, EngineChannel
 from headwater.server.http.renderings import rendered
@@ -142,7 +143,7 @@ def main(arguments: list[str]) -> None:
     }
     from headwater.federation.attachments import Attachments
 
-    with Log(config["home"], maintenance_interval=None) as log:
+    with closing(open_log(config["home"], config["log"], maintained=False)) as log:
         runtime = AppRuntime(config["app"], log, (), settings, Attachments(log))
         runtime.java_log = local / "spark.log"
         collected(runtime.spark.sql("SELECT 1 AS one"), 1 << 20)  # the first query loads classes for seconds

@@ -77,10 +77,13 @@ class QueryProcess:
 class SparkQueries:
     """The query engine of a server. Its methods block: call them in a thread."""
 
-    def __init__(self, app: str, home: Path, settings: Mapping[str, str], limits: ServerSettings) -> None:
+    def __init__(
+        self, app: str, home: Path, settings: Mapping[str, str], limits: ServerSettings, log: str | None = None
+    ) -> None:
         self._config = {
             "app": app,
             "home": str(home),
+            "log": log,  # its address, where it is not in the home
             "settings": dict(settings),
             "seconds_max": limits.query_seconds_max,
             "memory_bytes": limits.spark_query_memory_bytes,

@@ -86,7 +86,7 @@ class LateTopic:
     def _side(self, view: str, source: EventTopic) -> EventTopic:
         columns = [field.with_nullable(True) for field in source.schema]
         schema = pa.schema([*columns, *(pa.field(*extra) for extra in EXTRA)])
-        return self.log.topic(self._side_name(view, source.name), schema)
+        return self.log.local.topic(self._side_name(view, source.name), schema)  # in the home, whatever the log is
 
     def _side_name(self, view: str, topic: str) -> str:
         alone = view not in self.views or len(judged(self.views[view].plan)) <= 1

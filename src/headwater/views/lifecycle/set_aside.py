@@ -125,7 +125,7 @@ class SettingAside(Rebuild):
                 "died_at": now,
                 "row": json_line(row),
             }
-            dead = self.log.topic(letters_of(topic.name, app), SCHEMA, partitions=1, fsync="always")
+            dead = self.log.local.topic(letters_of(topic.name, app), SCHEMA, partitions=1, fsync="always")
             said = metadata_at(topic, partition, offset)
             # A repeated try is recognised.
             dead.append([letter], producer=f"{app} {place}", sequence=self.at.tick, metadata=said)

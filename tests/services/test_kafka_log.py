@@ -1,0 +1,260 @@
+"""The log on Kafka beside plain clients of Kafka, and in trouble: a real broker, no mocks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headwater as hw
+from headwater.errors import HeadwaterError, NotOffered, OffsetOutOfRange, RowRefused, Unavailable, UnknownTopic
+from headwater.kafka.kafka_keys import partitions_of
+from headwater.kafka.kafka_log import KafkaLog
+from headwater.log.home import Log
+from headwater.log.table import declare_table
+from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker, eventually
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"{uuid.uuid4().hex[:8]}."
+
+
+@pytest.fixture
+def log(kafka: KafkaBroker, prefix: str) -> Iterator[KafkaLog]:
+    with KafkaLog(f"kafka://{kafka.servers}?prefix={prefix}") as log:
+        yield log
+
+
+# Other clients
+
+
+def test_a_plain_consumer_reads_what_the_log_wrote(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    users = declare_table(log, "users", "id BIGINT, name STRING", key="id")
+    clicks = log.topic("clicks", "page STRING")
+
+    users.upsert([{"id": 7, "name": "Ada"}, {"id": 8, "name": None}])
+    users.delete([{"id": 7}])
+    clicks.append([{"page": f"p{n}"} for n in range(1500)])
+
+    assert [(each.key(), each.value()) for each in kafka.read(f"{prefix}users")] == [
+        (b"7", b'{"id":7,"name":"Ada"}'),
+        (b"8", b'{"id":8,"name":null}'),
+        (b"7", None),
+    ]
+    tables = [pa.ipc.open_stream(each.value()).read_all() for each in kafka.read(f"{prefix}clicks")]
+    assert [table.num_rows for table in tables] == [1000, 500]
+    assert pa.concat_tables(tables).column("page").to_pylist() == [f"p{n}" for n in range(1500)]
+    declared = json.loads(kafka.latest(f"{prefix}_headwater.topics")["users"])
+    assert declared["columns"] == "id BIGINT NOT NULL, name STRING"
+
+
+def test_rows_of_json_are_a_message_each_where_the_address_says_so(kafka: KafkaBroker, prefix: str) -> None:
+    with KafkaLog(f"kafka://{kafka.servers}?prefix={prefix}&rows=json") as log:
+        log.topic("clicks", "page STRING").append([{"page": "a"}, {"page": "b"}])
+
+        assert [each.value() for each in kafka.read(f"{prefix}clicks")] == [b'{"page":"a"}', b'{"page":"b"}']
+        assert list(log.get_topic("clicks").rows()) == [{"page": "a"}, {"page": "b"}]
+
+
+def test_the_log_reads_what_a_plain_producer_wrote(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    users = declare_table(log, "users", "id BIGINT, name STRING, at TIMESTAMP", key="id", partitions=3)
+    foreign = {"name": "Ada", "at": "2026-01-31T10:00:00Z", "more": [1]}
+    written = [(str(n).encode(), json.dumps(foreign).encode()) for n in range(20)]
+
+    kafka.send(f"{prefix}users", [*written, (b"3", None)], partitioner="murmur2_random")
+    users.upsert([{"id": n, "name": "Grace", "at": None} for n in range(0, 20, 2)])
+
+    names = {row["id"]: row["name"] for row in users.to_arrow().to_pylist()}
+    assert names == {n: "Ada" if n % 2 else "Grace" for n in range(20) if n != 3}
+    # Both went by the same partitioner, or a key would have two rows.
+    places = {row["id"]: row["_partition"] for row in users.topic.rows(columns=["id", "_partition"])}
+    assert [places[n] for n in range(20)] == partitions_of([str(n).encode() for n in range(20)], 3).tolist()
+
+
+def test_a_topic_that_is_there_already_is_taken_as_it_is(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    kafka.create(f"{prefix}users", 2)
+    kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}')])
+
+    with pytest.raises(HeadwaterError, match="has 2 partitions, and 1 are declared"):
+        log.topic("users", "id BIGINT, name STRING", key="id")
+    users = log.topic("users", "id BIGINT, name STRING", key="id", partitions=2)
+
+    assert list(users.rows(columns=["id", "name"])) == [{"id": 1, "name": "Ada"}]
+
+
+def test_a_foreign_message_that_is_no_row_is_told_with_its_place(
+    kafka: KafkaBroker, log: KafkaLog, prefix: str
+) -> None:
+    users = log.topic("users", "id BIGINT, name STRING", key="id")
+    kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}'), (b"2", b'{"name":7}')])
+
+    with pytest.raises(RowRefused, match=r'users\[0\]@1 is not a row of topic "users": .*column "name"'):
+        list(users.rows())
+
+
+# Offsets with holes
+
+
+def test_rows_are_counted_by_what_is_there_and_not_by_offsets(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    from confluent_kafka import Producer
+
+    topic = log.topic("n", "id BIGINT", key="id")
+    topic.append([{"id": 1}, {"id": 2}])
+    aborted = Producer({"bootstrap.servers": kafka.servers, "transactional.id": prefix, "log_level": 0})
+    aborted.init_transactions(30)
+    aborted.begin_transaction()
+    for n in range(3):
+        aborted.produce(f"{prefix}n", b"{}", str(n).encode())
+    aborted.flush(30)
+    aborted.abort_transaction(30)
+    topic.append([{"id": 3}, {"id": 4}])
+
+    ends = topic.end_offsets()
+    assert ends[0] == 2 + 1 + 3 + 1 + 2 + 1  # rows and a marker for each transaction
+    assert [row["id"] for row in topic.rows()] == [1, 2, 3, 4]
+    holes = list(topic.read_partition(0, 2, stop=7))
+    assert [(batch.num_rows, batch.next_offset) for batch in holes] == [(0, 7)]
+    for start in range(ends[0]):
+        found = [row for batch in topic.read_partition(0, start, stop=ends[0]) for row in batch.to_pylist()]
+        assert [row["id"] for row in found] == [n for n, at in ((1, 0), (2, 1), (3, 7), (4, 8)) if at >= start]
+
+
+def test_settings_are_kafkas_settings(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    from confluent_kafka.admin import ConfigResource
+
+    log.topic("users", "id BIGINT", key="id", compact=True, tombstone_grace="1 hour")
+    log.topic("clicks", "page STRING", retention="7 days", retention_bytes=1 << 30)
+    log.topic("kept", "page STRING")
+    log.topic("clicks", "page STRING", retention="1 day")
+
+    def of(name: str) -> tuple[str, str, str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, prefix + name)
+        found = kafka.admin.describe_configs([resource])[resource].result(30)
+        values = [found[each].value for each in ("cleanup.policy", "retention.ms", "retention.bytes")]
+        return values[0], values[1], values[2]
+
+    assert of("users") == ("compact", "-1", "-1")
+    assert of("clicks") == ("delete", "86400000", str(1 << 30))
+    assert of("kept") == ("delete", "-1", "-1")
+
+
+# Several processes
+
+
+def test_declarations_at_once_agree(kafka: KafkaBroker, prefix: str) -> None:
+    address, found = f"kafka://{kafka.servers}?prefix={prefix}", list[Any]()
+
+    def declare(columns: str) -> None:
+        try:
+            with KafkaLog(address) as log:
+                topic = log.topic("wide", columns, key="id")
+                found.append((topic.id, topic.schema_version))
+        except BaseException as error:
+            found.append(error)
+
+    def at_once(columns: str) -> set[Any]:
+        found.clear()
+        threads = [threading.Thread(target=declare, args=(columns,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        return set(found)
+
+    first = at_once("id BIGINT")
+    second = at_once("id BIGINT, name STRING")
+
+    assert len(found) == 4
+    assert {version for _, version in first} == {1}
+    assert second == {(number, 2) for number, _ in first}
+    assert len(second) == 1
+
+
+# Trouble
+
+
+def test_an_address_that_cannot_work_is_told(kafka: KafkaBroker, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"Kafka at 127.0.0.1:1 does not answer"):
+        KafkaLog("kafka://127.0.0.1:1").topics()
+    sasl = f"security.protocol=SASL_PLAINTEXT&sasl.mechanism=PLAIN&sasl.username={USER}"
+    with pytest.raises(Unavailable, match="refuses the credentials") as told:
+        KafkaLog(f"kafka://127.0.0.1:{kafka.password_port}?{sasl}&sasl.password=hush").topics()
+    assert "hush" not in str(told.value)
+    with pytest.raises(HeadwaterError, match="there is no log of the kind pulsar"):
+        hw.App("shop", home=tmp_path / "a", log="pulsar://localhost").log.topics()
+    right = f"kafka://127.0.0.1:{kafka.password_port}?{sasl}&sasl.password={PASSWORD}"
+    with KafkaLog(right) as log:
+        assert isinstance(log.topics(), list)
+        assert PASSWORD not in log.shown + repr(log)
+
+
+def test_a_topic_that_is_deleted_under_the_log_is_told(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    topic = log.topic("t", "n INT")
+    topic.append([{"n": n} for n in range(3)])
+    topic.append([{"n": 4}])
+    ends = topic.end_offsets()
+
+    kafka.delete(f"{prefix}t")
+    eventually(lambda: not kafka.exists(f"{prefix}t"), "the topic is gone")
+    with pytest.raises(UnknownTopic, match=r"has no topic .* any more"):
+        topic.end_offsets()
+    kafka.create(f"{prefix}t")
+    eventually(lambda: kafka.exists(f"{prefix}t"), "the topic is there again")
+    with pytest.raises(UnknownTopic, match=r"has no topic .* any more"):
+        topic.end_offsets()
+
+    assert ends[0] > 1
+
+
+def test_offsets_that_retention_took_are_told(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    topic = log.topic("t", "n INT")
+    for n in range(5):
+        topic.append([{"n": n}])
+    stop = topic.end_offsets()[0]
+
+    kafka.drop_before(f"{prefix}t", 3)
+
+    with pytest.raises(OffsetOutOfRange, match=r'offset 0 is not in Kafka topic ".*t" partition 0 any more'):
+        list(topic.read_partition(0, 0, stop=stop))
+    other = KafkaLog(log.address)
+    assert [row["n"] for row in other.get_topic("t").rows()] == [3, 4]
+    other.close()
+
+
+def test_a_broker_that_goes_and_comes_back_loses_nothing(kafka: KafkaBroker, log: KafkaLog) -> None:
+    topic = log.topic("t", "n INT", key="n", partitions=2)
+    topic.append([{"n": 1}, {"n": 2}])
+
+    kafka.kill()
+    try:
+        with pytest.raises(Unavailable, match="does not answer"):
+            topic.append([{"n": 3}, {"n": 4}])
+        with pytest.raises(Unavailable, match="does not answer"):
+            topic.append([{"n": 3}])
+        with pytest.raises(Unavailable, match="does not answer"):
+            topic.end_offsets()
+    finally:
+        kafka.start()
+    topic.append([{"n": 5}, {"n": 6}])
+    topic.append([{"n": 7}])
+
+    assert {1, 2, 5, 6, 7} <= {row["n"] for row in topic.rows()} <= {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_what_needs_the_embedded_log_is_refused_where_it_is_declared(kafka: KafkaBroker, tmp_path: Path) -> None:
+    app = hw.App("shop", home=tmp_path, log=f"kafka://{kafka.servers}?prefix={uuid.uuid4().hex}.")
+    topic: Any = app.topic("hooks", "body STRING")
+
+    with pytest.raises(NotOffered, match='inlet "in" needs request ids'):
+        app.inlet("in", hw.inlets.Webhook(topic))
+    with pytest.raises(NotOffered, match='capture into table "users" needs sequences of named producers'):
+        app.table("users", source=hw.capture.Debezium("dbz", schema="id BIGINT", key="id"))
+    assert isinstance(app.log.local, Log)
+    app.close()
