@@ -27,7 +27,7 @@ import pyarrow.types as kinds
 from headwater.log.schema.row_identity import comparable, hashable_values
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
-from headwater.views.spark.scans import fitted, gathered, nullable
+from headwater.views.spark.scans import fitted, gathered, nullable, rows_at
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.state.row_equality import last_of_each
 from headwater.views.state.sql_equality import entries, holds_map
@@ -134,7 +134,7 @@ def _consolidate_few(table: pa.Table, place: int, columns: Sequence[pa.ChunkedAr
     if len(kept) == table.num_rows:
         return table
     weights = pa.array([weight for _, weight in kept], pa.int64())
-    first = table.take(pa.array([at for at, _ in kept], pa.int64()))
+    first = rows_at(table, [at for at, _ in kept])
     return first.set_column(place, table.schema.field(place), weights)
 
 
@@ -185,7 +185,7 @@ def _latest_of_few(together: pa.Table, lengths: Sequence[int], key: Sequence[str
                 places.pop(keys[at], None)
         places |= {keys[at]: at for at in range(start, start + length) if counts[at] > 0}
         start += length
-    return together.take(pa.array(sorted(places.values()), pa.int64()))
+    return rows_at(together, sorted(places.values()))
 
 
 def _negative_first(table: pa.Table) -> pa.Table:

@@ -20,6 +20,7 @@ import pyarrow.types as kinds
 
 from headwater.log.schema.row_identity import comparable, hashable_values
 from headwater.views import thresholds
+from headwater.views.spark.scans import rows_at
 from headwater.views.state.row_hash import comparisons, hash_rows
 
 
@@ -147,7 +148,7 @@ def _matching_few(table: pa.Table, columns: Sequence[pa.ChunkedArray], keys: pa.
     wanted = set(zip(*map(hashable_values, keys.columns), strict=True))
     rows = zip(*map(hashable_values, columns), strict=True)
     places = [at for at, row in enumerate(rows) if row in wanted]
-    return table if len(places) == table.num_rows else table.take(pa.array(places, pa.int64()))
+    return table if len(places) == table.num_rows else rows_at(table, places)
 
 
 def lacking(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 REMEMBERED_MAX = 4096  # tables
 REMEMBERED_BYTES_MAX = 32 << 20
 COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
-COMPRESSED_BYTES_MIN = 4 << 10  # each column by itself: of few rows they get larger, and it takes four times as long
 
 
 class SmallRuns:
@@ -62,7 +61,7 @@ class SmallRuns:
             return None
         table = gathered(table)
         sink = pa.BufferOutputStream()
-        options = COMPRESSED if table.nbytes >= COMPRESSED_BYTES_MIN else None
+        options = None if table.nbytes <= thresholds.TINY_RUN_BYTES_MAX else COMPRESSED
         with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table)
         rows = sink.getvalue().to_pybytes()

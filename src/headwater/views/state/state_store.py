@@ -152,12 +152,17 @@ class StateStore:
     def write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads.
 
-        Few rows are written in the background: readers of the changes have them in memory.
+        Not too many rows are written in the background: readers of the changes have them in memory. A few bytes, which
+        go into the catalog, are only encoded: that takes less time than another thread would.
         """
-        if changes.table is not None and changes.rows <= thresholds.TASK_ROWS_MAX:
-            self._write_beside(name, changes, tick, epoch)
-        else:
+        if changes.table is None or changes.rows > thresholds.TASK_ROWS_MAX or self._is_tiny(changes.table):
             self._write(name, changes, tick, epoch)
+        else:
+            self._write_beside(name, changes, tick, epoch)
+
+    def _is_tiny(self, rows: pa.Table) -> bool:
+        few = self.small is not None and rows.num_rows <= thresholds.FEW_ROWS_MAX
+        return few and rows.nbytes <= thresholds.TINY_RUN_BYTES_MAX
 
     def _write_beside(self, name: str, changes: Delta, tick: int, epoch: int) -> Future[None]:
         with self._lock:

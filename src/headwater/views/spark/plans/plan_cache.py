@@ -18,6 +18,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -82,6 +83,13 @@ class PlanKey:
     leaves: tuple[tuple[str, pa.Schema], ...]
     few: bool
     compiled: bool
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.question, self.leaves, self.few, self.compiled))
+
+    def __hash__(self) -> int:
+        return self._hash  # of schemas it takes 20 µs, and a run asks for it several times
 
     @staticmethod
     def of(question: CachedQuery, tables: Mapping[str, LeafRows]) -> PlanKey:
