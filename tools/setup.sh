@@ -63,12 +63,21 @@ make_venv() {
     "$python" -m venv .venv
 }
 
+install() { # extras
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$1]" ||
+        fail "pip could not install the packages (its words are above); check the network and run make again."
+}
+
 check_java
 python="$(pick_python)"
 make_venv "$python"
 
 echo "headwater: installing Spark, Arrow and the tools into .venv (first time only, a few minutes) ..."
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,dev,bench]' ||
-    fail "pip could not install the packages (its words are above); check the network and run make again."
+install spark
+# Half a minute of Java's time, while pip waits for the network; without it the first demo waits for Spark twice as long.
+# The path: pip replaces the package's entry in .venv meanwhile.
+PYTHONPATH=src .venv/bin/python -m tools.java_archive &
+install spark,dev,bench
+wait "$!" || true
 touch .venv/.ready
 echo "headwater: ready (${SECONDS} s)"

@@ -26,7 +26,7 @@ from bench.views.latency import appends, single_changes
 from bench.views.scale import Lines, Scale
 from bench.views.shop_app import FIVE_VIEWS, ShopApp, opened
 from headwater.views.serving.publish import Publisher
-from headwater.views.spark.plans.arrow_leaves import LeafRows
+from headwater.views.spark.plans.driver_lane import LaneThread
 from headwater.views.spark.plans.plan_cache import PlanCache
 from headwater.views.stages.stage_run import StageRun
 from headwater.views.state.manifest import Manifests
@@ -40,7 +40,7 @@ PARTS = (
     (TickEngine, "_input_relations", "rows of the log, with the old rows of their keys"),
     (StageRun, "run", "stages: keys, lookups, their own state"),
     (PlanCache, "collect", "Spark's plans, run over py4j"),
-    (LeafRows, "in_java", "tables handed to Java"),
+    (LaneThread, "give", "tables handed to Java"),
     (StateStore, "_write", "new runs encoded, beside"),
     (StateStore, "next", "the next traces"),
     (Manifests, "commit", "the manifest's commit"),

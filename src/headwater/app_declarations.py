@@ -23,6 +23,7 @@ from headwater.log.contract import Capability, EventLog, EventTopic, embedded
 from headwater.log.table import Table, declare_table, open_table
 from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
 from headwater.log_address import open_log
+from headwater.objects.object_address import ObjectAddress
 
 if TYPE_CHECKING:
     from headwater.capture.app_captures import Captures
@@ -49,6 +50,7 @@ class AppDeclarations:
         home: str | os.PathLike[str] | None = None,
         *,
         log: str | None = None,
+        state: str | None = None,
         spark: Mapping[str, str] | None = None,
         on_error: OnError = "stop",
     ) -> None:
@@ -60,6 +62,7 @@ class AppDeclarations:
         self.name = name
         self.home = home if home is not None else f"./{name}-data"
         self.log_address = log
+        self.state = None if state is None else ObjectAddress.parse(state)  # None: in the home
         self.spark_settings = dict(spark or {})
         self._log: EventLog | None = None
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
@@ -410,11 +413,14 @@ class AppDeclarations:
     @property
     def _runtime(self) -> AppRuntime:
         """Spark, the compiled views and their state; started when first needed."""
+        from headwater.sinks.runner.sink_status import home_id
         from headwater.views.runtime import AppRuntime
+        from headwater.views.state.remote.remote_state import RemoteState
 
         if self._made_runtime is None:
+            state = None if self.state is None else RemoteState(self.state, home_id(self.log))
             self._made_runtime = AppRuntime(
-                self.name, self.log, self._views.declarations(), self.spark_settings, self.attachments
+                self.name, self.log, self._views.declarations(), self.spark_settings, self.attachments, state
             )
         return self._made_runtime
 

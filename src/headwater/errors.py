@@ -21,6 +21,7 @@
     │   ├── NotOffered           the log lacks a capability that the call needs
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
     │   ├── StoreRefused         an attached store refuses what a query asks of it, or has no such table
+    │   ├── StateRefused         the object store of an app's state refuses: credentials, bucket, rights, another app
     │   ├── TooManyRows          a query needs more rows of an attached store than allowed
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   ├── Unauthenticated      the server requires a key, and the request has no valid one
@@ -42,6 +43,7 @@
     │   ├── ViewPaused           a view is paused after a failure and has not reached the token
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
+    │   ├── StateUnavailable     the object store of an app's state does not answer
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── TooMany              more requests, or open subscriptions, than the server allows
     │   ├── TimedOut             a query took longer than it may
@@ -244,6 +246,12 @@ class StoreRefused(Misuse):
     code = "store_refused"
 
 
+class StateRefused(Misuse):
+    """The object store of an app's state refuses a request, or holds the state of another app."""
+
+    code = "state_refused"
+
+
 class TooManyRows(Misuse):
     """A query needs more rows of an attached store than allowed."""
 
@@ -370,6 +378,12 @@ class StoreUnavailable(Unavailable):
     """An attached store does not answer, or not in time."""
 
     code = "store_unavailable"
+
+
+class StateUnavailable(Unavailable):
+    """The object store of an app's state does not answer, though it was asked again for a while."""
+
+    code = "state_unavailable"
 
 
 class Backpressure(Unavailable):

@@ -80,11 +80,11 @@ def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(
 
 
 @contextlib.contextmanager
-def running(home: Path) -> Iterator[subprocess.Popen[str]]:
+def running(home: Path, *state: str) -> Iterator[subprocess.Popen[str]]:
     """A process that runs the app, with Spark and all; nothing of it is left in the end."""
     environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.view_runner", str(home)],
+        [sys.executable, "-m", "tests.crash.view_runner", str(home), *state],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,7 +1,8 @@
 """A process that dies inside a tick, and comes back.
 
-What it is: ``Points`` is the disk that crashes, with the two commits that SQLite makes as boundaries too: the manifest
-and the serving store; ``restarted`` lets an app forget everything that it has in memory.
+What it is: ``Points`` is the disk that crashes, with the commits as boundaries too: the manifest's and the serving
+store's, and each change of an object where an app's state is on an object store; ``restarted`` lets an app forget
+everything that it has in memory.
 Invariants: after the crash nothing is written any more; what a restart keeps is Spark and the compiled views, neither
 of which knows anything about ticks.
 Not here: real processes (``view_runner.py``).
@@ -17,12 +18,18 @@ import pytest
 
 import headwater as hw
 from headwater.log.storage.files import Files
+from headwater.objects.folder_store import FolderStore
+from headwater.objects.s3_store import S3ObjectStore
 from headwater.testing import Crash, CrashingFiles
 from headwater.views.runtime import AppRuntime
 from headwater.views.serving.serving_store import ServingStore
 from headwater.views.state.manifest import Manifests
+from headwater.views.state.remote.store_manifests import StoreManifests
 
 COMMITS = tuple(f"{what}: {when}" for what in ("manifest.commit", "serving.apply") for when in ("before", "after"))
+# Of an app whose state is on an object store: the objects that a tick writes, and the copy in the catalog.
+REQUESTS = tuple(f"{what}: {when}" for what in ("object.put", "object.create") for when in ("before", "after"))
+COPIED = "copy: after"
 
 
 class Points(CrashingFiles):
@@ -55,7 +62,12 @@ def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[], Points | Non
 
         return call
 
-    monkeypatch.setattr(Manifests, "commit", watched(Manifests.commit, "manifest.commit"))
+    for kind in (Manifests, StoreManifests):
+        monkeypatch.setattr(kind, "commit", watched(kind.commit, "manifest.commit"))
+    monkeypatch.setattr(StoreManifests, "_copy_own", watched(StoreManifests._copy_own, "copy"))
+    for store in (FolderStore, S3ObjectStore):
+        for change in ("create", "put", "delete"):
+            monkeypatch.setattr(store, change, watched(getattr(store, change), f"object.{change}"))
     monkeypatch.setattr(ServingStore, "apply", watched(ServingStore.apply, "serving.apply"))
 
 
@@ -85,8 +97,10 @@ class Mortal:
 
     def _restart(self, files: Files) -> None:
         """Forget the engine with all that it has in memory."""
+        state = self.app._runtime.state
         self.app._stop_runtime()
         self.app.log.files = files
-        runtime = AppRuntime(self.app.name, self.app.log, [view.declared for view in self.app.views], {})
+        views = [view.declared for view in self.app.views]
+        runtime = AppRuntime(self.app.name, self.app.log, views, {}, state=state)
         runtime._prepared = self._prepared
         self.app._made_runtime = runtime

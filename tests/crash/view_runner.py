@@ -1,6 +1,6 @@
 """A process that runs the shop's views until somebody kills it.
 
-What it is: ``python -m tests.crash.view_runner HOME``: the app of ``view_shop.py``, with a line for each tick.
+What it is: ``python -m tests.crash.view_runner HOME [STATE]``: the app of ``view_shop.py``, with a line for each tick.
 Invariants: a line is written after the tick was committed; the process is Headwater's own, as ``headwater run`` is.
 Not here: the killing (``test_views_survive_kill.py``).
 Read next: ``test_views_survive_kill.py``.
@@ -24,7 +24,7 @@ def tell(report: TickReport) -> None:
 if __name__ == "__main__":
     own_process.claim()  # else py4j logs a stack trace when Java dies in the middle of a call
     try:
-        declare(sys.argv[1]).run(on_tick=tell)
+        declare(*sys.argv[1:]).run(on_tick=tell)
     except HeadwaterError as error:  # as the command line tells it
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_status)

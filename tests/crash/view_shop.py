@@ -24,9 +24,9 @@ VIEWS = ("revenue", "rich", "first_orders", "pages")
 Bag = Counter[tuple[Any, ...]]
 
 
-def declare(home: Any) -> hw.App:
+def declare(home: Any, state: str | None = None) -> hw.App:
     """The app: a join with a sum, a view over a view, a left join with a min, a count over a topic without a key."""
-    app = hw.App("shop", home=home)
+    app = hw.App("shop", home=home, state=state)
     app.topic("orders", "order_id BIGINT, user_id BIGINT, amount BIGINT", key="order_id", partitions=2)
     app.table("users", "id BIGINT, country STRING", key="id")
     app.topic("clicks", "user_id BIGINT, page STRING")

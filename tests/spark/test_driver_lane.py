@@ -209,7 +209,7 @@ def test_a_run_that_is_interrupted_ends_and_the_next_one_is_right(small: SparkSe
 
     thread = threading.Thread(target=ask)
     thread.start()
-    while not lane._running and thread.is_alive():
+    while not lane.under_way() and thread.is_alive():
         thread.join(0.01)
     while thread.is_alive():
         lane.interrupt()

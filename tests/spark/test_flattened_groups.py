@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.views.compiler.compile import compile_view
+from headwater.views.compiler.plan import AccumulateStage, PlanColumn, Relation
 from headwater.views.state.sql_equality import groups_flattened
 
 ROWS = """
@@ -19,6 +21,7 @@ ROWS = """
       (NULL, 'a', 64)
     AS _flow(_g0, _g1, _x0)"""
 SQL = "SELECT _g0, _g1, SUM(_x0) AS _a0 FROM _flow GROUP BY _g0, _g1"
+WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
 STRUCT = pa.struct([("start", pa.int64()), ("odd `name'", pa.date32())])
 
 
@@ -33,17 +36,42 @@ def test_a_struct_taken_apart_groups_as_the_struct_does(spark: SparkSession) -> 
     assert found.count() == 5
 
 
-def test_windows_are_grouped_by_their_start_and_end(spark: SparkSession) -> None:
-    spark.sql(
-        "SELECT window(at, '1 minute') AS _g0, 1 AS _x0 FROM (SELECT timestamp_micros(id) AS at FROM range(10))"
-    ).createOrReplaceTempView("_flow")
-    window = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
-    sql = groups_flattened("SELECT _g0, SUM(_x0) AS _a0 FROM _flow GROUP BY _g0", pa.schema([("_g0", window)]))
+@pytest.mark.parametrize("window", ["window(at, '1 minute')", "window(at, '1 minute', '20 seconds', '5 seconds')"])
+def test_windows_are_grouped_by_their_start_alone(spark: SparkSession, window: str) -> None:
+    times = "SELECT timestamp_micros(7000000 * id) AS at FROM range(50) UNION ALL SELECT NULL"
+    spark.sql(f"SELECT {window} AS _g0, 1 AS _x0 FROM ({times})").createOrReplaceTempView("_flow")
+    sql = "SELECT `_g0`, SUM(_x0) AS _a0 FROM _flow GROUP BY `_g0`"
+    flattened = groups_flattened(sql, pa.schema([("_g0", WINDOW)]), windows=["_g0"])
 
-    keys = spark.sql(sql)._jdf.queryExecution().optimizedPlan().groupingExpressions()
+    expected, found = spark.sql(sql), spark.sql(flattened)
+    keys = found._jdf.queryExecution().optimizedPlan().groupingExpressions()
 
-    assert [keys.apply(at).dataType().typeName() for at in range(keys.size())] == ["boolean", "timestamp", "timestamp"]
-    assert [row["_a0"] for row in spark.sql(sql).collect()] == [10]
+    assert [keys.apply(at).dataType().typeName() for at in range(keys.size())] == ["timestamp"]
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
+
+
+def test_what_the_compiler_writes_is_taken_apart() -> None:
+    events = Relation("events", (PlanColumn("at", "TIMESTAMP"), PlanColumn("country", "STRING")))
+    by = "window(at, '1 minute'), country"
+    (stage,) = compile_view(
+        "minutes", f"SELECT {by}, count(*) AS n FROM events GROUP BY {by}", {"events": events}
+    ).stages
+    assert isinstance(stage, AccumulateStage)
+
+    flattened = groups_flattened(stage.partial, pa.schema([("_g0", WINDOW), ("_g1", pa.string())]), stage.windows)
+
+    assert flattened.startswith("SELECT named_struct('start', _g0.`start`, 'end', max(_g0.`end`)) AS _g0, `_g1`, ")
+    assert flattened.endswith(" FROM _flow GROUP BY _g0.`start`, `_g1`")
+
+
+def test_only_a_call_of_window_by_itself_is_told_by_its_start() -> None:
+    columns = (PlanColumn("at", "TIMESTAMP"), PlanColumn("span", "STRUCT<start: TIMESTAMP, end: TIMESTAMP>"))
+    for by in ("span", "CASE WHEN at > span.start THEN span END"):
+        sql = f"SELECT {by} AS x, count(*) AS n FROM events GROUP BY {by}"
+        (stage,) = compile_view("spans", sql, {"events": Relation("events", columns)}).stages
+
+        assert isinstance(stage, AccumulateStage)
+        assert stage.windows == ()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -81,10 +82,32 @@ def bag(rows: list[dict[str, Any]]) -> Counter[str]:
     )
 
 
-@pytest.mark.parametrize("way", WAYS, ids=["few", "many"])
-def test_views_of_leading_rows_are_their_queries(spark: SparkSession, tmp_path: Path, way: dict[str, int]) -> None:
-    random, rows = Random(17), dict[int, dict[str, Any]]()
+@dataclass(frozen=True)
+class Moment:
+    """What one tick takes, and what Spark then answers to each view's query."""
+
+    upserts: list[dict[str, Any]]
+    deletes: list[int]
+    answers: dict[str, Counter[str]]
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession) -> list[Moment]:
+    """The same for every way of the engine."""
+    random, rows, history = Random(17), dict[int, dict[str, Any]](), list[Moment]()
     batch = spark.newSession()
+    for tick in range(TICKS):
+        upserts, deletes = changed(random, rows, tick)
+        rows |= {row["id"]: row for row in upserts}
+        rows = {key: row for key, row in rows.items() if key not in deletes}
+        batch.createDataFrame(list(rows.values()), SCHEMA).createOrReplaceTempView("scores")
+        answers = {name: bag(batch.sql(sql).toArrow().to_pylist()) for name, sql in VIEWS.items()}
+        history.append(Moment(upserts, deletes, answers))
+    return history
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["few", "many"])
+def test_views_of_leading_rows_are_their_queries(tmp_path: Path, history: list[Moment], way: dict[str, int]) -> None:
     with (
         hw.App("leading", home=tmp_path) as app,
         patch.dict(vars(thresholds), way),
@@ -93,19 +116,14 @@ def test_views_of_leading_rows_are_their_queries(spark: SparkSession, tmp_path: 
         scores = app.table("scores", SCHEMA, key="id")
         for name, sql in VIEWS.items():
             app.view(name, sql)
-        for tick in range(TICKS):
-            upserts, deletes = changed(random, rows, tick)
-            rows |= {row["id"]: row for row in upserts}
-            rows = {key: row for key, row in rows.items() if key not in deletes}
-            scores.upsert(upserts)
-            scores.delete([{"id": key} for key in deletes])
+        for tick, moment in enumerate(history):
+            scores.upsert(moment.upserts)
+            scores.delete([{"id": key} for key in moment.deletes])
 
             app.tick()
 
-            batch.createDataFrame(list(rows.values()), SCHEMA).createOrReplaceTempView("scores")
-            for name, sql in VIEWS.items():
-                expected = batch.sql(sql).toArrow().to_pylist()
-                assert bag(app.get_view(name).rows()) == bag(expected), f"tick {tick}, view {name}"
+            for name, expected in moment.answers.items():
+                assert bag(app.get_view(name).rows()) == expected, f"tick {tick}, view {name}"
         assert all(view.equal for view in app.verify())
 
 

@@ -59,6 +59,19 @@ def test_a_range_is_what_the_topic_holds(
         assert by_place(rows_of(frame)) == by_place(expected), (start, stop)
 
 
+def test_every_session_of_a_process_reads_tails_through_workers(
+    registered: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(topic_scan, "LOCAL_ROWS_MAX", 0)
+    topic = orders(log)
+    append_orders(topic, 10)
+
+    sessions = [registered, registered.newSession(), registered, registered.newSession()]
+
+    # The views' own sessions, and that of ``verify``, are several in one thread.
+    assert [read_range(session, topic, {0: 0}, {0: 10}).count() for session in sessions] == [10] * 4
+
+
 def test_columns_come_in_the_order_asked_for(registered: SparkSession, log: Log):
     topic = mixed(log)
 

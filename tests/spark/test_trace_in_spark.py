@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from headwater.errors import Corruption
 from headwater.log.schema.ddl import parse_ddl
 from headwater.views import thresholds
+from headwater.views.state.algebra import with_weight
 from headwater.views.state.delta import Delta
 from headwater.views.state.merge import RunMerge
 from headwater.views.state.trace import Trace
@@ -212,3 +214,27 @@ def test_a_damaged_run_is_refused_before_spark_sees_it(spark: SparkSession, tmp_
 
     with pytest.raises(Corruption, match="damaged"):
         trace.frame(spark)
+
+
+NUMBERS = parse_ddl("a TINYINT, b SMALLINT, c INT, d BIGINT, e DATE, f TIMESTAMP, g TIMESTAMP_NTZ")
+
+
+@pytest.mark.parametrize("nulls", [0.0, 0.3, 1.0])
+def test_spark_reads_numbers_that_are_stored_by_their_differences(
+    spark: SparkSession, tmp_path: Path, nulls: float
+) -> None:
+    count, random = 10_000, np.random.default_rng(7)
+    columns = []
+    for bits, field in zip((8, 16, 32, 64, 24, 56, 56), NUMBERS, strict=True):
+        numbers = random.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, count, np.int64, endpoint=True)
+        numbers[: count // 2] = random.integers(0, 9, count // 2) + np.arange(count // 2) % 100
+        stored = pa.int64() if field.type.bit_width == 64 else pa.int32()
+        columns.append(pa.array(numbers, mask=random.random(count) < nulls).cast(stored).cast(field.type))
+    table = pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in NUMBERS]))
+    trace = Trace(tmp_path, NUMBERS)
+    trace = trace.with_run(trace.write(Delta.local(with_weight(table, 1)), tick=1, epoch=1))
+
+    read = trace.bag(spark).toArrow().select(NUMBERS.names)
+
+    assert read.cast(table.schema).equals(table)
+    assert pa.Table.from_batches(trace.read()).select(NUMBERS.names).equals(table)

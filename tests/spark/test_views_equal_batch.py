@@ -60,10 +60,11 @@ def test_views_are_their_queries_over_the_log_after_every_tick(spark: SparkSessi
     declared = data.draw(views(tables, most=8), label="views")
     happening = data.draw(ticks(tables, most=3), label="ticks")
     way = data.draw(st.sampled_from(WAYS), label="way")
+    state = data.draw(st.sampled_from([None, f"file://{tempfile.mkdtemp()}"]), label="state")
 
     for view in declared:
         note(f"{view.name}: {view.query.sql}")
-    with hw.App("random", home=tempfile.mkdtemp()) as app, patch.dict(vars(thresholds), way):
+    with hw.App("random", home=tempfile.mkdtemp(), state=state) as app, patch.dict(vars(thresholds), way):
         check(spark, app, tables, {view.name: view.query.sql for view in declared}, happening)
 
 

@@ -52,19 +52,20 @@ PUBLIC_NAMES_MAX = 16
 GROUND = {"backoff", "errors", "clock", "durations", "hints", "event", "notebook", "settings"}
 LOG = GROUND | {"kafka", "log", "log_address"}
 DERIVED = {"capture", "federation", "inlets", "views", "aggregates", "sinks"}
-BUILT = LOG | DERIVED | {"app", "app_declarations", "app_file", "app_services", "sync", "upkeep"}
+BUILT = LOG | DERIVED | {"objects", "app", "app_declarations", "app_file", "app_services", "sync", "upkeep"}
 MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
     "kafka": GROUND | {"log"},
     "log_address": GROUND | {"kafka", "log"},
+    "objects": LOG,
     **dict.fromkeys(DERIVED, LOG),
     "federation": LOG | {"capture"},  # a table has one type, captured or attached
     "inlets": LOG | {"capture"},  # Debezium's envelope has one reader
-    "views": LOG | {"federation"},
+    "views": LOG | {"federation", "objects"},
     "sinks": LOG | {"views"},  # they read what views have committed; never Spark
     "app_services": LOG | DERIVED | {"app_declarations"},  # the app itself only by name
-    "app_declarations": LOG | DERIVED | {"app_services"},
+    "app_declarations": LOG | DERIVED | {"app_services", "objects"},
     "app": LOG | DERIVED | {"app_declarations"},
     "app_file": {"errors", "app"},
     "sync": LOG | DERIVED | {"app"},

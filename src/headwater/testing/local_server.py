@@ -1,15 +1,16 @@
 """A server for tests, benchmarks and the demo: a process on loopback, in a directory that goes away.
 
-What it is: ``LocalServer``, what PostgreSQL and MariaDB have in common: starting, waiting until it answers, stopping,
-crashing, and leaving nothing behind.
+What it is: ``LocalServer``, what PostgreSQL, MariaDB and Spark's daemons have in common: starting, waiting until it
+answers, stopping, crashing, and leaving nothing behind.
 Invariants: it is stopped by its process id, at the latest when its ``with`` block ends.
-Not here: programs and settings (``postgres_server.py``, ``mariadb_server.py``).
+Not here: programs and settings (``postgres_server.py``, ``mariadb_server.py``, ``spark_cluster.py``).
 Read next: ``postgres_server.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -38,6 +39,7 @@ class LocalServer:
         self.data = folder / "data"
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}  # beside ours
         self._user: str | None = None  # another one than ours
 
     def _command(self) -> list[str]:
@@ -47,19 +49,33 @@ class LocalServer:
         """Run one statement on a connection of its own."""
         raise NotImplementedError
 
+    def _check(self) -> None:
+        """Raise while it does not answer yet."""
+        self.execute("SELECT 1")
+
+    def said(self) -> str:
+        """What it has written since it was started first."""
+        return (self.folder / "log").read_text(errors="replace")
+
     def start(self) -> Self:
         """Start it, and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(self._command(), stdout=log, stderr=log, user=self._user, cwd=self.folder)
+            self.process = subprocess.Popen(
+                self._command(),
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd=self.folder,
+                env={**os.environ, **self.environment},
+            )
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                self.execute("SELECT 1")
+                self._check()
                 return self
             except Exception as error:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    said = (self.folder / "log").read_text(errors="replace")[-500:]
-                    raise Unavailable(f"{self.title} did not start", detail=said) from error
+                    raise Unavailable(f"{self.title} did not start", detail=self.said()[-500:]) from error
                 time.sleep(0.02)
 
     def stop(self, *, immediate: bool = False) -> None:

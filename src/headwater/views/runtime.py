@@ -35,9 +35,8 @@ from headwater.views.serving.serving_store import ServingStore
 from headwater.views.serving.snapshot import QueryReply, RelationSnapshot
 from headwater.views.spark.jvm import ended, mapped_errors
 from headwater.views.spark.spark_session import start_session
-from headwater.views.state.manifest import Manifest, Manifests
-from headwater.views.state.small_runs import SmallRuns
-from headwater.views.state.state_store import StateStore
+from headwater.views.state.manifest import Manifest
+from headwater.views.state.remote.remote_state import RemoteState, manifests_of, state_store
 from headwater.views.tick import unprepared
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.pausing import Pause, check_covered, is_its_own, paused_in, resumed_with
@@ -69,16 +68,17 @@ class AppRuntime:
         declared: Iterable[ViewDeclaration],
         settings: Mapping[str, str],
         attached: Mapping[str, Attachment] | None = None,
+        state: RemoteState | None = None,
     ) -> None:
         self.name = name
         self.log = log
         self.declared = tuple(declared)
         self.settings = settings
-        self.attached = attached
+        self.attached, self.state = attached, state  # None: the state is in the home
         self.folder = Path(log.home).absolute() / "views" / name
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
         self.scratch = self.folder / "scratch" / uuid.uuid4().hex
-        self.manifests = Manifests(log.local.catalog, name)
+        self.manifests = manifests_of(log.local.catalog, name, state)
         self.java_log = self.folder / "spark.log"
         self._spark: SparkSession | None = None
         self._prepared: Prepared | None = None
@@ -132,7 +132,7 @@ class AppRuntime:
         """The engine; making it takes the app over."""
         if self._engine is None:
             prepared, home = self.prepared, self.log.local
-            store = StateStore(self.folder, home.files, self.spark, SmallRuns(home.catalog, self.name))
+            store = state_store(self.folder, home.files, self.spark, self.manifests, self.state)
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, home.files, self.java_log)

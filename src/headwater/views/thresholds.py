@@ -62,6 +62,8 @@ INPUT_CONSOLIDATED_ROWS_MAX = 200_000
 # A run of so many bytes in memory, and as stored, has no file: its rows are in the catalog, written with the manifest.
 SMALL_RUN_BYTES_MAX = 256 << 10
 SMALL_RUN_STORED_BYTES_MAX = 32 << 10
+# So few bytes are not compressed, since they would get larger, and are encoded by the thread that has them.
+TINY_RUN_BYTES_MAX = 4 << 10
 # Runs that are not merged yet are cheap to read below so many rows, and wait until they are eight.
 TAIL_ROWS_MIN = 100_000
 # A merge up to this size runs on the driver: a million rows in 0.6 s on one core, where Spark takes some 3 s on two.

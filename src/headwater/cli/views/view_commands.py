@@ -24,6 +24,7 @@ from headwater.cli.views.plan_command import explain, plan
 from headwater.cli.views.query_command import AppOption, QueryOutput, query
 from headwater.cli.views.rebuild_commands import rebuild, resume
 from headwater.cli.views.run_command import run
+from headwater.cli.views.submit_command import pack, submit
 from headwater.cli.views.verify_command import verify
 from headwater.errors import UnknownView
 from headwater.log.token import Token
@@ -42,6 +43,8 @@ ViewArgument = Annotated[
 def mount(root: typer.Typer, *, panel: str | None = None) -> None:
     """Add every verb about views to the command line."""
     root.command("run", rich_help_panel=panel)(run)
+    root.command("submit", rich_help_panel=panel)(submit)
+    root.command("pack", rich_help_panel=panel)(pack)
     root.command("plan", rich_help_panel=panel)(plan)
     root.command("explain", rich_help_panel=panel)(explain)
     root.command("query", rich_help_panel=panel)(query)

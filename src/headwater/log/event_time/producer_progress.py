@@ -151,13 +151,24 @@ def _row_groups(
         if following <= start or first >= stop:
             continue
         inside = start <= first and following <= stop
-        wanted: list[Any] = [columns.get(name) for name in ("_producer", "_appended_at", column)]
+        wanted: list[Any] = [columns.get(name) for name in (column, "_appended_at")]
         has_statistics = all(known is not None and known.has_min_max for known in wanted)
-        producer, appended, times = wanted
-        if inside and has_statistics and producer.min == producer.max and not producer.null_count:
-            yield first, following, (producer.max, ProducerProgress(_us(times.max), seen_us=_us(appended.max)))
+        times, appended = wanted
+        producer = _only_producer(columns.get("_producer"), group.num_rows)
+        if inside and has_statistics and producer is not None:
+            yield first, following, (producer, ProducerProgress(_us(times.max), seen_us=_us(appended.max)))
         else:
             yield max(first, start), min(following, stop), None
+
+
+def _only_producer(statistics: Any, rows: int) -> int | None:
+    """The producer of all rows of a row group (0: they have none); None when there are several."""
+    if statistics is None or not statistics.has_null_count:
+        return None
+    if statistics.null_count == rows:
+        return 0
+    alone = statistics.has_min_max and statistics.min == statistics.max and not statistics.null_count
+    return int(statistics.max) if alone else None
 
 
 def _us(value: Any) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 WEIGHT = "_weight"
 
@@ -109,6 +110,18 @@ class Term:
     leaves: tuple[Leaf, ...]
     changes: str  # the name of the one leaf whose content is CHANGES
 
+    @cached_property
+    def sources_first(self) -> tuple[Leaf, ...]:
+        """The leaves in an order in which each comes after the leaf that its lookup asks; the changes are first."""
+        ordered = [leaf for leaf in self.leaves if leaf.name == self.changes]
+        rest = [leaf for leaf in self.leaves if leaf.name != self.changes]
+        while rest:
+            done = {leaf.name for leaf in ordered}
+            ready = [leaf for leaf in rest if leaf.lookup is not None and leaf.lookup.source in done] or [rest[0]]
+            ordered += ready
+            rest = [leaf for leaf in rest if leaf not in ready]
+        return tuple(ordered)
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -166,6 +179,9 @@ class AccumulateStage(Stage):
     terms: tuple[Term, ...] = ()
     constant: str | None = None
     groups: tuple[PlanColumn, ...] = ()  # _g0, _g1, …
+    windows: tuple[
+        str, ...
+    ] = ()  # those of the groups that are calls of window: never null, and the start tells the end
     partial: str = ""
     combine: str = ""
     # Cheaper forms of the two, when not empty. ``in_range_combine`` yields one column more, ``_out_of_range``: where it

@@ -15,7 +15,17 @@ from typing import cast
 from sqlglot import exp
 
 from headwater.views.compiler.algebra.exact_sums import HEAVY_ROWS, spelled_sql
-from headwater.views.compiler.algebra.flow import Flow, LookupLink, constant, leaves, links, only, to_query, used
+from headwater.views.compiler.algebra.flow import (
+    Flow,
+    LookupLink,
+    Product,
+    constant,
+    leaves,
+    links,
+    only,
+    to_query,
+    used,
+)
 from headwater.views.compiler.algebra.plan_nodes import (
     AccumulateNode,
     CompileContext,
@@ -24,6 +34,7 @@ from headwater.views.compiler.algebra.plan_nodes import (
     LeadingNode,
     PlanNode,
 )
+from headwater.views.compiler.frontend.time_windows import is_call
 from headwater.views.compiler.operators.top_k import leading_columns
 from headwater.views.compiler.plan import (
     AccumulateStage,
@@ -136,6 +147,7 @@ class StageRenderer:
             terms=self._terms(draft.flow),
             constant=_constant(draft.flow),
             groups=draft.groups,
+            windows=_windows(draft.flow, groups),
             partial=partial,
             combine=combine,
             in_range_partial=in_range_partial,
@@ -301,6 +313,13 @@ def _partial(groups: list[str], partials: list[Node]) -> str:
     if groups:
         select.set("group", exp.Group(expressions=[bare(group) for group in groups]))
     return text(select)
+
+
+def _windows(flow: Flow, groups: list[str]) -> tuple[str, ...]:
+    """Those of the groups that are calls of window."""
+    if not isinstance(flow, Product):
+        return ()
+    return tuple(group for group in groups if is_call(flow.outputs[group], "window"))
 
 
 def _two_queries(draft: AccumulateNode, groups: list[str], *, in_range: bool) -> tuple[str, str]:

@@ -34,10 +34,11 @@ from headwater.views.state.algebra import consolidate, negate, union, visible, w
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.run import Run
-from headwater.views.state.state_store import StateStore, trace_of
+from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import StateTrace, Traces
 from headwater.views.state.trace import Trace, scan_runs
-from headwater.views.tick.engine import BuiltViews, TickEngine
+from headwater.views.tick.built_views import BuiltViews
+from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.evaluate import Evaluation
 from headwater.views.tick.pausing import refused, with_readers
 from headwater.views.tick.prepare import Prepared, PreparedView
@@ -84,7 +85,7 @@ class Rebuild:
         self.on_tick = on_tick  # told of the tick that swaps
         self.progress = RebuildMeter(spark)
         self.own = replace(wanted, views={}, inputs={})  # what is recomputed
-        self.store = StateStore(engine.store.folder, engine.store.files, spark, engine.store.small)
+        self.store = StateStore(engine.store.folder, engine.store.files, spark, engine.store.small, engine.store.cache)
         self.traces: Traces = {}
         self.differences: dict[str, pa.Table] = {}
         self._hold()
@@ -345,7 +346,7 @@ class Rebuild:
             manifest = self.engine.manifests.at(tick)
             assert manifest is not None, "the engine keeps them while it is held"
             if name in manifest.relations:
-                trace = trace_of(self.store.folder, name, manifest.relations[name], self.store.files, self.store.small)
+                trace = self.store.trace_of(name, manifest.relations[name])
                 found += [(trace, run) for run in trace.runs if run.first_tick == tick]
         if not found:
             return Delta.nothing(schema)
@@ -356,7 +357,7 @@ class Rebuild:
             batches = [batch for each, run in found for batch in each.read([run])]
             return Delta.local(consolidate(visible(pa.Table.from_batches(batches, trace.schema), shape.names)))
         if trace.schema.names == shape.names and not any(run.small for _, run in found):
-            return Delta.written([path for each, run in found for path in run.paths(each.folder)], schema)
+            return Delta.written([path for each, run in found for path in each.paths(run)], schema)
         return Delta.lazy(shape, rows, lambda spark: visible(scan_runs(spark, found), shape.names))
 
     # What changed

@@ -34,7 +34,8 @@ from headwater.views.tick.pausing import with_readers
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog, EventTopic
-    from headwater.views.tick.engine import BuiltViews, TickEngine
+    from headwater.views.tick.built_views import BuiltViews
+from headwater.views.tick.engine import TickEngine
 
 
 @dataclass(frozen=True)

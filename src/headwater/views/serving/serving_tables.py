@@ -24,8 +24,6 @@ from headwater.errors import Corruption, Misuse
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
 from headwater.views.serving.serving_columns import TRUTH_VALUES, ServedColumn, quoted, row_hashes, shown_name
-from headwater.views.state.algebra import consolidate, expand, negate
-from headwater.views.state.run import weigh
 
 HASH = "_hash"
 HOW_TO_REFILL = "Stop the app and delete its serving.sqlite: the next start refills it from the views' state."
@@ -133,11 +131,16 @@ class ServedTable:
                 f'the changes of view "{self.view}" have no column "{missing[0]}"',
                 hint="Declare the view again when its columns change.",
             )
-        weighed = weigh(changes)
-        if weighed.weight_min < 0 < weighed.weight_max:
+        weighted = list(zip(self._encoded(changes), changes.column(WEIGHT).to_pylist(), strict=True))
+        if len({weight > 0 for _, weight in weighted}) > 1:
             # A row that comes and goes in one tick need not be there before.
-            changes = consolidate(changes, self.schema.names)
-        taken, added = self._encoded(expand(negate(changes))), self._encoded(expand(changes))
+            sums: dict[tuple[Any, ...], int] = {}
+            for row, weight in weighted:
+                sums[row] = sums.get(row, 0) + weight
+            weighted = list(sums.items())
+        taken, added = Rows(), Rows()
+        for row, weight in weighted:
+            (taken if weight < 0 else added).extend([row] * abs(weight))
         if self.key and taken and added:
             taken, added = self._update(db, taken, added)
         self._take(db, taken)

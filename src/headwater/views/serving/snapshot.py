@@ -31,6 +31,7 @@ from headwater.views.stages.view_sessions import BOTH, LARGE
 from headwater.views.state.algebra import consolidate, expand, visible
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.omissions import frame_without, omitted_of
+from headwater.views.state.remote.run_cache import RunCache
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_store import trace_of
 from headwater.views.state.trace import Trace
@@ -116,9 +117,9 @@ class RelationSnapshot:
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
 
     def _trace(self, name: str, entry: RelationEntry) -> Trace:
-        return trace_of(
-            self.folder, name, entry, self.log.local.files, SmallRuns(self.log.local.catalog, self.folder.name)
-        )
+        app, home = self.folder.name, self.log.local
+        small, cache = SmallRuns(home.catalog, app), RunCache.of(home.catalog, app, home.files)
+        return trace_of(self.folder, name, entry, home.files, small, cache)
 
     def _state(self, name: str, entry: RelationEntry, columns: list[str]) -> DataFrame:
         trace = self._trace(name, entry)

@@ -27,7 +27,6 @@ from headwater.views.state.algebra import consolidate, expand_in_batches, visibl
 from headwater.views.state.manifest import Manifest, ViewEntry
 from headwater.views.state.row_hash import comparisons, hash_rows
 from headwater.views.state.run import Run
-from headwater.views.state.state_store import trace_of
 from headwater.views.state.trace import Trace
 
 PASS_ROWS = 4_000_000  # so many weighted rows are added up at once
@@ -147,7 +146,7 @@ class ViewReader:
     def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:
         schema = visible_schema(manifest, self.view)
         entry = manifest.relations[self.view]
-        trace = trace_of(self._committed.folder, self.view, entry, self._committed.files, self._committed.small)
+        trace = self._committed.trace_of(self.view, entry)
         runs = [Run.from_json(run) for run in entry["runs"]]
         if all(run.positive for run in runs):  # nothing can cancel out
             for batch in trace.read(runs):

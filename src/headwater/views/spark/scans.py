@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FRAMES_MAX = 4
 PIECE_ROWS_MIN = 4096
+SLICES_MAX = 6
 SCRATCH = "spark.headwater.scratch"  # of a session: where it may put tables until the tick ends
 
 
@@ -73,7 +74,7 @@ def one_chunk(table: pa.Table) -> pa.Table:
     PySpark 4.3 stops at the first empty record batch, and the rows behind it are lost. One piece has none.
     """
     if table.num_rows:
-        return table.combine_chunks()
+        return table if len(table.to_batches()) == 1 else table.combine_chunks()
     # Arrow can neither combine nor cast a nested column of no chunks at all: give it one.
     return pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=table.schema)])
 
@@ -85,12 +86,28 @@ def gathered(table: pa.Table) -> pa.Table:
     >>> gathered(pa.concat_tables([pa.table({"id": [1]}), pa.table({"id": [2]})])).column("id").num_chunks
     1
     """
-    pieces = max((column.num_chunks for column in table.columns), default=1)
+    pieces = len(table.to_batches())  # asking each column for its pieces takes ten times as long
     return table.combine_chunks() if pieces > 1 and table.num_rows < pieces * PIECE_ROWS_MIN else table
+
+
+def rows_at(table: pa.Table, places: Sequence[int]) -> pa.Table:
+    """Few rows of a table, whose places rise: by slices where they lie together, which takes half of the time.
+
+    >>> rows_at(pa.table({"id": [1, 2, 3, 4]}), [0, 1, 3]).column("id").to_pylist()
+    [1, 2, 4]
+    """
+    first = [place for at, place in enumerate(places) if not at or places[at - 1] + 1 != place]
+    last = [place for at, place in enumerate(places) if at + 1 == len(places) or places[at + 1] - 1 != place]
+    if not places or len(first) > SLICES_MAX:
+        return table.take(pa.array(places, pa.int64()))
+    slices = [table.slice(start, end + 1 - start) for start, end in zip(first, last, strict=True)]
+    return pa.concat_tables(slices).combine_chunks() if len(slices) > 1 else slices[0]
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table's columns by name, in the types of a schema that may be wider and is nullable where the table is."""
+    if table.schema.equals(schema, check_metadata=True):
+        return table
     # Not Table.cast: it refuses a column of the very same type when a NOT NULL part of a null struct is null.
     columns = [_as_type(table.column(field.name), field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import MissingExtra
 from headwater.views.spark import class_archive, own_process
+from headwater.views.spark.cluster_master import check_answers, is_local
+from headwater.views.spark.executor_environment import worker_python
 from headwater.views.spark.plans.lane_check import wanted_lane
 
 if TYPE_CHECKING:
@@ -34,7 +36,18 @@ def register_source(spark: SparkSession) -> None:
         from headwater.views.source.data_source import TopicSource
     use_this_python(spark)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
-    spark.dataSource.register(TopicSource)
+    # Spark registers the source in this session, but first looks for its name in the session that is active in this
+    # thread, and refuses a name that is there already unless the two are one.
+    sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        spark.dataSource.register(TopicSource)
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 QUIET = Path(__file__).with_name("log4j2.properties")
@@ -47,8 +60,6 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.codegen.cache.maxEntries": "2000",
@@ -59,6 +70,9 @@ DEFAULTS = {
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
+
+# A Spark of this machine alone listens to this machine alone. Executors of a cluster must reach the driver.
+LOCAL_ONLY = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 # What pyspark asks Java for by name, again at each call: for a short name Java looks through some 250 files and ten
 # packages before it finds the class. It was a tenth of Java's time in the tests of paused views.
@@ -78,14 +92,17 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
     wanted_lane()  # a wrong word in the environment is told before anything is started
     with MissingExtra.raised_for("keeping views", "spark"):
         from pyspark.sql import SparkSession
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = {**DEFAULTS, **settings}
+    if is_local(wanted["spark.master"]):
+        wanted = {**LOCAL_ONLY, **wanted}
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    check_answers(wanted["spark.master"])
     builder = SparkSession.builder.appName(f"headwater-{name}")
-    wanted = {**DEFAULTS, **settings}
     if JAVA_OPTIONS not in settings and CLASS_PATH not in settings:
         wanted[JAVA_OPTIONS] += f" {class_archive.options()}"
     if "OnOutOfMemory" not in wanted[JAVA_OPTIONS]:
@@ -110,11 +127,12 @@ def look_up_once(java: Any) -> None:
 
 
 def use_this_python(spark: SparkSession) -> None:
-    """Local workers run the interpreter that runs the driver, unless the user chose one.
+    """Workers run the interpreter that runs the driver, by its path here and by its version elsewhere, unless the user
+    chose one.
 
     Spark's own default is whatever ``python3`` is on the PATH, which often has neither pyspark nor this package.
     """
     context = spark.sparkContext
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if chosen is None and str(context.master).startswith("local"):
-        context.pythonExec = sys.executable
+    if chosen is None:
+        context.pythonExec = sys.executable if is_local(str(context.master)) else worker_python()

@@ -50,14 +50,19 @@ class BoundRows:
     count: int
     local: pa.Table | None
     build: Callable[[SparkSession], DataFrame] | None = None
-    bytes: int | None = None  # in memory, where that is known
+    some_bytes: int | None = None  # in memory, where that is known of rows that are not here
     made: dict[int, DataFrame] = field(default_factory=dict)  # by session: making one takes some 20 ms
     _leaf: LeafRows | None = None  # views that read the same rows share it
 
     @staticmethod
     def of(table: pa.Table) -> BoundRows:
         """Rows that are here."""
-        return BoundRows(table.schema, table.num_rows, table, bytes=table.nbytes)
+        return BoundRows(table.schema, table.num_rows, table)
+
+    @property
+    def bytes(self) -> int | None:
+        """The size in memory, where it is known."""
+        return self.some_bytes if self.local is None else self.local.nbytes
 
     @property
     def leaf(self) -> LeafRows:

@@ -35,24 +35,32 @@ from headwater.views.compiler.plan import (
 from headwater.views.spark.scans import fitted
 from headwater.views.spark.spark_errors import row_failures
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.large_groups import OUT_OF_RANGE, LargeGroups
 from headwater.views.stages.leading_run import LeadingRun
 from headwater.views.stages.python_views import RowFunctionStage
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
+from headwater.views.state.algebra import (
+    consolidate,
+    distinct,
+    expand,
+    marked,
+    negate,
+    union,
+    weighted_schema,
+    with_weight,
+)
 from headwater.views.state.delta import Delta
 from headwater.views.state.row_equality import matching
-from headwater.views.state.sql_equality import groups_compared, groups_flattened, same_value
+from headwater.views.state.sql_equality import groups_compared, same_value
 from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("headwater.views")
-
-OUT_OF_RANGE = "_out_of_range"
 
 
 class StageRun:
@@ -192,7 +200,7 @@ class StageRun:
         changed = {
             leaf.name: self.sources[leaf.relation] for leaf in term.leaves if leaf.content is LeafContent.CHANGES
         }
-        for leaf in _sources_first(term.leaves, term.changes):
+        for leaf in term.sources_first:
             source = self.sources[leaf.relation]
             if leaf.content is LeafContent.CHANGES:
                 rows = source.changed(leaf.columns)
@@ -271,8 +279,14 @@ class StageRun:
             if _out_of_range(combined):
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
+        if self.own is None:
+            first = self._large_groups(stage).first(sql, bound, partial_sql, combine_sql, result)
+            if first.local is None:
+                return self._large_groups(stage).written(first.frame(self.sessions.large))
+            nothing = self.shape.state.empty_table()
+            return None if _out_of_range(first.local) else self._accumulated(stage, first.local, nothing)
         partial = self._partial(stage, sql, bound, partial_sql)
-        few = self.own is None or not groups or partial.count <= thresholds.LOOKUP_KEYS_MAX
+        few = not groups or partial.count <= thresholds.LOOKUP_KEYS_MAX
         if partial.local is not None and few:
             touched = partial.local.select(groups)
             before = self._own_of(groups, touched)
@@ -280,7 +294,10 @@ class StageRun:
                 combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
             )
             return None if _out_of_range(combined) else self._accumulated(stage, combined, before)
-        return self._accumulate_in_spark(stage, partial, combine_sql)
+        return self._large_groups(stage).added(partial, combine_sql, self.own)
+
+    def _large_groups(self, stage: AccumulateStage) -> LargeGroups:
+        return LargeGroups(stage, self.shape, self.sessions)
 
     def _result(self, in_range: bool) -> pa.Schema:
         out_of_range = [pa.field(OUT_OF_RANGE, pa.bool_())] if in_range else []
@@ -292,43 +309,16 @@ class StageRun:
         assert schema is not None
         if _small(bound):
             return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
-        self.sessions.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
-        groups = pa.schema([schema.field(column.name) for column in stage.groups])
-        frame = self.sessions.frame(groups_flattened(partial_sql, groups), {}, large=True)
-        # Without groups it is one row, however many flow.
-        return (
-            self.sessions.materialize(frame, schema)
-            if stage.groups
-            else BoundRows.of(self.sessions.collect_frame(frame, schema))
-        )
+        return self._large_groups(stage).partial(sql, bound, partial_sql, schema)
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
         """New rows of the touched groups less their old ones."""
         if not stage.one_row:
-            combined = combined.filter(pc.not_equal(combined.column("_n"), 0))
+            combined = marked(combined, "_n")
         combined = combined.select(self.shape.state.names)
         if not before.num_rows:  # a group has one row: nothing could cancel out
             return Delta.local(with_weight(combined, 1))
         return self._replaced(combined, before)
-
-    def _accumulate_in_spark(self, stage: AccumulateStage, partial: BoundRows, combine_sql: str) -> Delta | None:
-        spark = self.sessions.large
-        partial.frame(spark).createOrReplaceTempView("_partial")
-        if self.own is None:
-            before = self.sessions.empty(spark, self.shape.state)
-        else:
-            same = " AND ".join(f"p.{column.name} <=> b.{column.name}" for column in stage.groups)
-            on = groups_compared(same, self.shape.flow)
-            self.own.bag(spark).createOrReplaceTempView("_every")
-            before = spark.sql(f"SELECT b.* FROM _every b LEFT SEMI JOIN _partial p ON {on}")
-        before.createOrReplaceTempView("_before")
-        combined = spark.sql(combine_sql)
-        if OUT_OF_RANGE in combined.columns and not combined.where(OUT_OF_RANGE).isEmpty():
-            return None
-        new = with_weight(combined.select(*map(quoted, self.shape.state.names)).where("_n <> 0"), 1)
-        if self.own is None:
-            return self.sessions.write(new, self._weighted_state())
-        return self._write(union(new, with_weight(before, -1)))
 
     # Keyed
 
@@ -485,16 +475,3 @@ def _small(bound: Mapping[str, BoundRows]) -> bool:
     return all(rows.local is not None for rows in bound.values()) and (
         sum(rows.count for rows in bound.values()) <= thresholds.TASK_ROWS_MAX
     )
-
-
-def _sources_first(leaves: Sequence[Leaf], changes: str) -> list[Leaf]:
-    """The leaves in an order in which each comes after the leaf that its lookup asks."""
-    done = {changes}
-    ordered = [leaf for leaf in leaves if leaf.name == changes]
-    rest = [leaf for leaf in leaves if leaf.name != changes]
-    while rest:
-        ready = [leaf for leaf in rest if leaf.lookup is not None and leaf.lookup.source in done] or [rest[0]]
-        ordered += ready
-        done |= {leaf.name for leaf in ready}
-        rest = [leaf for leaf in rest if leaf.name not in done]
-    return ordered

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from headwater.views import thresholds
 from headwater.views.spark.plans.plan_cache import SETTINGS as PLAN_CACHE
 from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, collect
-from headwater.views.spark.scans import SCRATCH, local_frame, scan
+from headwater.views.spark.scans import SCRATCH, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.relation import BoundRows
 from headwater.views.state.delta import Delta
@@ -107,12 +107,12 @@ class ViewSessions:
         self.rows_read += sum(rows.count for rows in bound.values())
         self.actions += 1
         leaves = {name: rows.leaf for name, rows in bound.items()}
-        return self.plan_cache.collect(CachedQuery(sql, tuple(steps)), leaves).select(schema.names).cast(schema)
+        return fitted(self.plan_cache.collect(CachedQuery(sql, tuple(steps)), leaves), schema)
 
     def collect_frame(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
         """A small frame's rows, here."""
         self.actions += 1
-        return collect(frame).select(schema.names).cast(schema)
+        return fitted(collect(frame), schema)
 
     def write(self, frame: DataFrame, schema: pa.Schema) -> Delta:
         """A large query's result, written by Spark; here as well when it turns out to be little."""

@@ -1,6 +1,8 @@
 """The manifest: what is true of an app's views, and who may say so.
 
 What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick: its manifest, JSON.
+``Manifests`` is also the contract of manifests on an object store, whose commits are copied into the same tables
+(``remote/store_manifests.py``): whoever reads manifests reads them here.
 What a manifest says of views, relations and runs is stored once for all the ticks that it holds in
 (``manifest_entries.py``), so that a tick writes what it changed. ``tick_changes`` has the rows that each tick changed
 in each view, so that no manifests are read for a lag. The rows of small runs are written with the manifest
@@ -15,11 +17,12 @@ Read next: ``views/tick/engine.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NotRequired, TypedDict
 
-from headwater.errors import Corruption, Fenced
+from headwater.errors import Corruption, Fenced, StateRefused
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
@@ -119,6 +122,21 @@ class MissedTicks:
     changes: int
 
 
+@dataclass(frozen=True)
+class TickRecord:
+    """What the commit of a tick writes, wherever it is committed."""
+
+    tick: int
+    epoch: int
+    committed_us: int
+    text: str  # the manifest, without its entries
+    changed: Mapping[str, int]  # {view: weighted rows that the tick changed}
+    changes: EntryChanges
+    positions: Mapping[int, Mapping[int, int]]  # {topic: {partition: next offset}}, by the topic's number
+    needed: Sequence[Mapping[int, Mapping[int, int]]]  # rows from here on are read again
+    first_kept: int  # manifests of earlier ticks are forgotten
+
+
 class Manifests:
     """The manifests of one app in a home's catalog.
 
@@ -141,10 +159,37 @@ class Manifests:
     def take_over(self) -> int:
         """Become the one process that may commit; whoever was it before no longer is. Returns the new epoch."""
         with self.catalog.write(durable=True) as db:
+            self._check_here(db)
             db.execute("INSERT OR IGNORE INTO apps (name, epoch, tick) VALUES (?, 0, 0)", (self.app,))
             db.execute("UPDATE apps SET epoch = epoch + 1 WHERE name = ?", (self.app,))
             (epoch,) = db.execute("SELECT epoch FROM apps WHERE name = ?", (self.app,)).fetchone()
             return int(epoch)
+
+    def _check_here(self, db: sqlite3.Connection) -> None:
+        """Refuse to go on in the catalog with an app whose manifests are on an object store."""
+        found = db.execute("SELECT address FROM remote_states WHERE app = ?", (self.app,)).fetchone()
+        if found is not None:
+            raise StateRefused(
+                f'the state of app "{self.app}" is at {found["address"]}',
+                detail="What the home has of it is a copy.",
+                hint=f'Declare the app with state="{found["address"]}".',
+                app=self.app,
+            )
+
+    def settle(self) -> bool:
+        """Find out what became of a commit that failed halfway; whether a tick was committed since ``current``.
+
+        Called before each tick. Here a commit is a transaction: nothing is ever open.
+        """
+        return False
+
+    @property
+    def tidy_due(self) -> bool:
+        """Whether ``tidy`` has something to do."""
+        return False
+
+    def tidy(self) -> None:
+        """Remove what no kept manifest needs, beside the ticks. Here commits do it."""
 
     def check(self, epoch: int) -> None:
         """Raise ``Fenced`` when another process has taken over."""
@@ -208,6 +253,11 @@ class Manifests:
         """The folders that kept manifests list, and the files in them."""
         return self.entries.listed()
 
+    def listed_by(self, epoch: int) -> Listed:
+        """The same for the process that may commit; ``Fenced`` for one that may not any more."""
+        self.check(epoch)
+        return self.listed()
+
     def commit(
         self,
         manifest: Manifest,
@@ -222,34 +272,53 @@ class Manifests:
         ``small`` has the rows of small runs that the manifest lists.
         """
         with self.catalog.write(durable=True) as db:
-            done = db.execute(
-                "UPDATE apps SET tick = ? WHERE name = ? AND epoch = ? AND tick = ?",
-                (manifest.tick, self.app, manifest.epoch, manifest.tick - 1),
-            )
-            if done.rowcount != 1:
-                raise self._fenced(manifest.epoch)
-            db.execute(
-                "INSERT OR REPLACE INTO ticks (app, tick, epoch, committed_us, manifest) VALUES (?, ?, ?, ?, ?)",
-                (self.app, manifest.tick, manifest.epoch, manifest.committed_us, manifest.to_json()),
-            )
-            before = self._before(manifest)
-            db.executemany(
-                "INSERT INTO tick_changes (app, tick, view, rows) VALUES (?, ?, ?, ?)",
-                [(self.app, manifest.tick, view, rows) for view, rows in _changes(before, manifest).items()],
-            )
-            changes = EntryChanges.between(before, manifest)
-            self.entries.write(db, manifest.tick, changes)
-            written = [] if small is None else small.write(db, changes.places)
-            db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, first_kept))
-            db.execute("DELETE FROM tick_changes WHERE app = ? AND tick < ?", (self.app, first_kept))
-            released = self.entries.forget(db, first_kept)
-            positions = {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics}
-            again = [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed]
-            write_app_positions(db, self.app, positions, manifest.committed_us, needed=again)
+            self._check_free(db, manifest)
+            record = self._record(manifest, first_kept, needed)
+            released = self._write(db, record)
+            written = [] if small is None else small.write(db, record.changes.places)
         self._committed = manifest
         self._released += released
         if small is not None:
             small.written(written)
+
+    def _check_free(self, db: sqlite3.Connection, manifest: Manifest) -> None:
+        """Raise ``Fenced`` unless this manifest's tick is the next one and its process the one that may commit."""
+        found = db.execute("SELECT epoch, tick FROM apps WHERE name = ?", (self.app,)).fetchone()
+        if found is None or tuple(found) != (manifest.epoch, manifest.tick - 1):
+            raise self._fenced(manifest.epoch)
+
+    def _record(self, manifest: Manifest, first_kept: int, needed: Iterable[Frontier]) -> TickRecord:
+        """What the manifest's commit writes."""
+        before = self._before(manifest)
+        return TickRecord(
+            manifest.tick,
+            manifest.epoch,
+            manifest.committed_us,
+            manifest.to_json(),
+            _changes(before, manifest),
+            EntryChanges.between(before, manifest),
+            {manifest.topics[name]: at for name, at in manifest.frontier.items() if name in manifest.topics},
+            [{manifest.topics[name]: f[name] for name in f if name in manifest.topics} for f in needed],
+            first_kept,
+        )
+
+    def _write(self, db: sqlite3.Connection, record: TickRecord) -> list[Place]:
+        """Make a tick the current one; returns the files, by folder, that no kept manifest lists any more."""
+        db.execute("UPDATE apps SET tick = ? WHERE name = ?", (record.tick, self.app))
+        db.execute(
+            "INSERT OR REPLACE INTO ticks (app, tick, epoch, committed_us, manifest) VALUES (?, ?, ?, ?, ?)",
+            (self.app, record.tick, record.epoch, record.committed_us, record.text),
+        )
+        db.executemany(
+            "INSERT INTO tick_changes (app, tick, view, rows) VALUES (?, ?, ?, ?)",
+            [(self.app, record.tick, view, rows) for view, rows in record.changed.items()],
+        )
+        self.entries.write(db, record.tick, record.changes)
+        db.execute("DELETE FROM ticks WHERE app = ? AND tick < ?", (self.app, record.first_kept))
+        db.execute("DELETE FROM tick_changes WHERE app = ? AND tick < ?", (self.app, record.first_kept))
+        released = self.entries.forget(db, record.first_kept)
+        write_app_positions(db, self.app, record.positions, record.committed_us, needed=record.needed)
+        return released
 
     def take_released(self) -> list[Place]:
         """The files, by folder, that were listed and are not any more, since commits here let the last of them go."""

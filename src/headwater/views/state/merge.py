@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from headwater.views import thresholds
 from headwater.views.state.lookups.keyed_pass import current_rows
-from headwater.views.state.run import STAGING, RowWriter, Run, RunFile, adopt_run, weigh_files
+from headwater.views.state.run import STAGING, RowWriter, Run, RunFile, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,9 +101,7 @@ class RunMerge:
             return None
         first, last = self.runs[0].first_tick, self.runs[-1].last_tick
         weighed = weigh_files([writer.path])
-        return adopt_run(
-            trace.folder, name, [writer.path], weighed, first_tick=first, last_tick=last, files=trace.files
-        )
+        return trace.adopt(name, [writer.path], weighed, first_tick=first, last_tick=last)
 
     def _by_spark(self, spark: SparkSession) -> Run | None:
         trace, name = self.trace, _name(self.runs[0].first_tick, self.runs[-1].last_tick)
@@ -116,9 +114,7 @@ class RunMerge:
             if not paths:
                 return None
             first, last = self.runs[0].first_tick, self.runs[-1].last_tick
-            return adopt_run(
-                trace.folder, name, paths, weigh_files(paths), first_tick=first, last_tick=last, files=trace.files
-            )
+            return trace.adopt(name, paths, weigh_files(paths), first_tick=first, last_tick=last)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -138,7 +134,7 @@ def adopt_merged(
         return None
     name = _name(first_tick, last_tick)
     weighed = weigh_files([*paths, *(trace.folder / file.name for file in shared)])
-    run = adopt_run(trace.folder, name, paths, weighed, first_tick=first_tick, last_tick=last_tick, files=trace.files)
+    run = trace.adopt(name, paths, weighed, first_tick=first_tick, last_tick=last_tick)
     return replace(run, files=(*run.files, *shared))
 
 

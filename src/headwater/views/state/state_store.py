@@ -9,10 +9,7 @@ Read next: ``trace.py``.
 
 from __future__ import annotations
 
-import fnmatch
-import functools
 import logging
-import os
 import re
 import shutil
 import threading
@@ -26,6 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.errors import HeadwaterError
 from headwater.log.schema.ddl import parse_view_ddl, to_ddl
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.files import Files, translated
@@ -36,6 +34,8 @@ from headwater.views.state.delta import Delta
 from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.manifest_entries import Listed, Place, folder_name
+from headwater.views.state.merge import RunMerge
+from headwater.views.state.remote.run_cache import RunCache
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
@@ -61,8 +61,16 @@ RELEASED_SECONDS_MAX = 300  # whoever reads an older tick goes on reading its fi
 class StateStore:
     """The state of one app's relations under one folder."""
 
-    def __init__(self, folder: Path, files: Files, spark: SparkSession, small: SmallRuns | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        files: Files,
+        spark: SparkSession,
+        small: SmallRuns | None = None,
+        cache: RunCache | None = None,
+    ) -> None:
         self.folder = folder
+        self.cache = cache  # of files that are on an object store; None: they are here
         self.small = small  # None: every run is a file
         self.files = files
         self.spark = spark
@@ -80,7 +88,7 @@ class StateStore:
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
         # Merges within the tick whose runs are to be sorted for lookups: after it, so that its views have all cores.
-        self._unfinished: dict[str, Callable[[], tuple[tuple[Run, ...], Run | None]]] = {}
+        self._unfinished: dict[str, tuple[RunMerge, Run | None]] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
@@ -110,7 +118,7 @@ class StateStore:
         """
         trace = self._trace(base.name, [])
         if entry is not None and entry["identity"].startswith(_topic_identity(base)):
-            older: Iterator[pa.RecordBatch] = trace_of(self.folder, base.name, entry, self.files, self.small).read()
+            older: Iterator[pa.RecordBatch] = self.trace_of(base.name, entry).read()
         else:  # until now the log itself was the state; or the topic was read otherwise: as it is, or as it was
             older = base.rows_up_to(manifest.frontier[base.topic.name])
         self.files.make_dir(trace.folder, label="state.make_directory")
@@ -127,7 +135,11 @@ class StateStore:
     def _trace(self, name: str, runs: list[Run]) -> Trace:
         identity, schema, key = self._shapes[name]
         folder = self.folder / folder_name(name, identity)
-        return Trace(folder, schema, runs, files=self.files, key=key, small=self.small)
+        return Trace(folder, schema, runs, files=self.files, key=key, small=self.small, cache=self.cache)
+
+    def trace_of(self, name: str, entry: RelationEntry) -> Trace:
+        """A trace as a manifest lists it, for reading only."""
+        return trace_of(self.folder, name, entry, self.files, self.small, self.cache)
 
     def log_trace(self, base: InputRelation, stop: Mapping[int, int]) -> LogTrace:
         """A topic that is its own state, up to a place."""
@@ -140,12 +152,17 @@ class StateStore:
     def write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads.
 
-        Few rows are written in the background: readers of the changes have them in memory.
+        Not too many rows are written in the background: readers of the changes have them in memory. A few bytes, which
+        go into the catalog, are only encoded: that takes less time than another thread would.
         """
-        if changes.table is not None and changes.rows <= thresholds.TASK_ROWS_MAX:
-            self._write_beside(name, changes, tick, epoch)
-        else:
+        if changes.table is None or changes.rows > thresholds.TASK_ROWS_MAX or self._is_tiny(changes.table):
             self._write(name, changes, tick, epoch)
+        else:
+            self._write_beside(name, changes, tick, epoch)
+
+    def _is_tiny(self, rows: pa.Table) -> bool:
+        few = self.small is not None and rows.num_rows <= thresholds.FEW_ROWS_MAX
+        return few and rows.nbytes <= thresholds.TINY_RUN_BYTES_MAX
 
     def _write_beside(self, name: str, changes: Delta, tick: int, epoch: int) -> Future[None]:
         with self._lock:
@@ -180,7 +197,7 @@ class StateStore:
             merge, merged = due, due.write()
         self._pending[name] = (self._pending[name][0], None)  # lookups read the merged run instead
         self._merging_since[name] = began
-        self._unfinished[name] = functools.partial(merge.finish, merged)
+        self._unfinished[name] = merge, merged
         schema = merge.trace.schema
         if merged is None:
             return Delta.nothing(schema)
@@ -228,13 +245,23 @@ class StateStore:
             writes = list(self._writes)
         wait(writes)  # a failed one is told by ``next``
         for name in names:
-            self._pending.pop(name, None)
+            if name in self._pending:
+                self._drop_small(self._new[name], self._pending.pop(name)[0])
             self._new.pop(name, None)
 
     def forget(self) -> None:
         """Drop the runs that were written and not committed: the tick failed, or a new one begins."""
         self._written()
+        for name, (run, _) in self._pending.items():
+            self._drop_small(self._new[name], run)
+        for merge, merged in self._unfinished.values():
+            self._drop_small(merge.trace, merged)
         self._pending, self._new, self._unfinished = {}, {}, {}
+
+    def _drop_small(self, trace: Trace, run: Run | None) -> None:
+        """Let go of the rows of a run that no manifest will list, if they are here; a file is pruned by its age."""
+        if self.small is not None and run is not None and run.small is not None:
+            self.small.drop(trace.folder.name, run.name)
 
     def _written(self) -> list[Future[None]]:
         """Wait until nothing is being written."""
@@ -256,23 +283,24 @@ class StateStore:
     def write_apart(self, view: str, changes: Delta, tick: int, epoch: int) -> RelationEntry:
         """Write changes of a view that are no run of its state; returns what the manifest says of them."""
         identity = f"{APART}{tick}"
-        trace = Trace(self.folder / folder_name(view, identity), changes.schema, files=self.files, small=self.small)
+        folder = self.folder / folder_name(view, identity)
+        trace = Trace(folder, changes.schema, files=self.files, small=self.small, cache=self.cache)
         return _entry(identity, trace.schema, (), [trace.write(changes, tick=tick, epoch=epoch)])
 
     # Housekeeping
 
     def begin_merges(self, traces: Traces) -> None:
         """Merge traces that have grown too many runs, beside the next ticks."""
-        for name, finish in self._unfinished.items():
-            self._merges[name] = self._merger.submit(finish)
+        for name, (merge, merged) in self._unfinished.items():
+            self._merges[name] = self._merger.submit(merge.finish, merged)
         self._unfinished = {}
         for name, trace in traces.items():
             if not isinstance(trace, Trace) or name in self._merges or self._unmerged.get(name) is trace:
                 continue
-            merge = trace.merge_due()
-            if merge is not None:
+            due = trace.merge_due()
+            if due is not None:
                 self._merging_since[name] = time.time()
-                self._merges[name] = self._merger.submit(merge.run, self.spark)
+                self._merges[name] = self._merger.submit(due.run, self.spark)
             else:
                 self._unmerged[name] = trace
 
@@ -289,6 +317,8 @@ class StateStore:
             trace = traces.get(name)
             if isinstance(trace, Trace) and set(replaced) <= set(trace.runs):
                 traces = {**traces, name: trace.with_merge(replaced, merged)}
+            elif isinstance(trace, Trace):
+                self._drop_small(trace, merged)
         self._open = traces
         return traces
 
@@ -308,7 +338,24 @@ class StateStore:
         self._release(released)
         before, current = self._settled_s(), {trace.folder.name for trace in traces.values()}
         if self._pruning is None or self._pruning.done():
-            self._pruning = self._merger.submit(lambda: self._remove_unlisted(listed(), before, current))
+            self._pruning = self._merger.submit(self._prune_beside, listed, before, current)
+
+    def _prune_beside(self, listed: Callable[[], Listed], before: float, current: set[str]) -> None:
+        self._remove_unlisted(listed(), before, current)
+        if self.cache is not None:
+            self.cache.collect(listed, older_s=time.time() - before)
+            self.cache.trim(self.folder)
+
+    def run_beside(self, work: Callable[[], None]) -> None:
+        """Do this beside the next ticks; it is housekeeping, which may fail."""
+
+        def warned() -> None:
+            try:
+                work()
+            except HeadwaterError as error:
+                logger.warning("housekeeping failed: %s", error)
+
+        self._merger.submit(warned)
 
     def _release(self, released: Iterable[Place]) -> None:
         self._released.extend((time.time(), place) for place in released)
@@ -332,25 +379,35 @@ class StateStore:
             _, (folder, name) = self._released.popleft()
             if name not in listed.get(folder, ()):  # a merged run may list a file of the run that was let go
                 self.files.unlink(self.folder / folder / name, label="state.prune")
+                if self.cache is not None:
+                    self.cache.delete(folder, name)
         for place in sorted(path for path in self.folder.iterdir() if path.is_dir()):
             known, settled = listed.get(place.name, set()), place.stat().st_mtime < before
-            for name in sorted(fnmatch.filter(os.listdir(place), "*.parquet")):
-                if name not in known and (place / name).stat().st_mtime < before:
-                    self.files.unlink(place / name, label="state.prune")
+            for path in sorted(place.glob("*.parquet*")):  # those that a crash left half-written too
+                if path.name not in known and path.stat().st_mtime < before:
+                    self._remove_file(path)
             unknown = "-" in place.name and place.name not in listed and place.name not in current
             if unknown and settled:  # else a tick may be about to write into it
                 self._remove_empty(place)  # of a relation that is no more, or was made anew
 
+    def _remove_file(self, path: Path) -> None:
+        if path.is_dir():  # Spark was writing when the process ended
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            self.files.unlink(path, label="state.prune")
+
     def _remove_empty(self, place: Path) -> None:
-        if not any(place.glob("*.parquet")):
+        if not any(place.glob("*.parquet*")):
             shutil.rmtree(place, ignore_errors=True)
 
     def remove(self, prepared: Prepared, *, unless: Manifest) -> None:
         """Remove the state of views that were built, where this manifest does not list it."""
         listed = _folders(unless)
         for name, (identity, _, _) in _identities(prepared).items():
-            if folder_name(name, identity) not in listed:
-                shutil.rmtree(self.folder / folder_name(name, identity), ignore_errors=True)
+            if (place := folder_name(name, identity)) not in listed:
+                shutil.rmtree(self.folder / place, ignore_errors=True)
+                if self.small is not None:
+                    self.small.drop(place)
 
     def remove_builds(self, listed: Callable[[], Listed], epoch: int) -> None:
         """Remove what processes of older epochs had begun to build, and no kept manifest lists."""
@@ -384,12 +441,14 @@ def _entry(identity: str, schema: pa.Schema, key: Sequence[str], runs: Sequence[
     }
 
 
-def trace_of(folder: Path, name: str, entry: RelationEntry, files: Files, small: SmallRuns | None) -> Trace:
+def trace_of(
+    folder: Path, name: str, entry: RelationEntry, files: Files, small: SmallRuns | None, cache: RunCache | None = None
+) -> Trace:
     """A trace as a manifest lists it, for reading only."""
     schema = weighted_schema(parse_view_ddl(entry["schema"]))
     place = folder / folder_name(name, entry["identity"])
     runs = [Run.from_json(run) for run in entry["runs"]]
-    return Trace(place, schema, runs, files=files, key=entry.get("key", ()), small=small)
+    return Trace(place, schema, runs, files=files, key=entry.get("key", ()), small=small, cache=cache)
 
 
 def _identities(prepared: Prepared) -> dict[str, Shape]:

@@ -4,7 +4,8 @@ What it is: an immutable list of runs with ways to read them: all of it by Spark
 keys on the driver (``lookup``); and the next trace, when a tick or a merge adds a run.
 Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every trace that
 begins with the oldest run has no row with a negative sum. Traces of successive ticks share their caches, and an older
-one stays readable until its owner prunes the files.
+one stays readable until its owner prunes the files. Whoever reads a run's files asks for them first: they may be on an
+object store.
 Not here: which runs are current, which the manifest knows; when to merge (``merge.py``); relations whose state is a
 topic's own log (``log_trace.py``).
 Read next: ``run.py`` for the files, ``multisets.py`` and ``arrangements.py`` for the reading, ``merge.py``.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import copy
 import functools
 import shutil
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,13 +35,14 @@ from headwater.views.state.delta import Delta, StayingRows
 from headwater.views.state.lookups.arrangements import Arrangements
 from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, consolidated, expanded
-from headwater.views.state.run import Run, adopt_run, read_run, verify_run, weigh, write_run
+from headwater.views.state.run import Run, Weighed, adopt_run, read_run, verify_run, weigh, write_run
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.views.state.merge import RunMerge
+    from headwater.views.state.remote.run_cache import RunCache
     from headwater.views.state.small_runs import SmallRuns
 
 
@@ -65,6 +68,7 @@ class Trace:
         key: Sequence[str] = (),
         files: Files | None = None,
         small: SmallRuns | None = None,
+        cache: RunCache | None = None,
     ) -> None:
         self.folder = folder
         self.schema = weighted_schema(schema)
@@ -72,6 +76,7 @@ class Trace:
         self.key = tuple(key)
         self.files = files or Files()
         self.small = small  # where few rows go; None: every run is a file
+        self.cache = cache  # of files that are on an object store; None: they are here
         self._arrangements = Arrangements(folder / "arrangements", self.files)
         self._frames = FrameCache()
         self._content: pa.Table | None = None
@@ -155,6 +160,7 @@ class Trace:
 
     def _read(self, run: Run, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         if run.small is None:
+            self._bring([run])
             yield from read_run(self.folder, run, fields)
         else:
             yield from fitted(self._small(run), fields).to_batches()
@@ -166,9 +172,20 @@ class Trace:
     def verify(self, run: Run) -> None:
         """Raise ``Corruption`` when a run's rows are not what was written."""
         if run.small is None:
+            self._bring([run])
             verify_run(self.folder, run)
         else:
             self._small(run)
+
+    def paths(self, run: Run) -> list[Path]:
+        """Where a run's files are on this machine; those that are not are brought here."""
+        self._bring([run])
+        return run.paths(self.folder)
+
+    def _bring(self, runs: Sequence[Run]) -> None:
+        if self.cache is not None:
+            for run in runs:
+                self.cache.bring(self.folder, run)
 
     def content(self) -> pa.Table:
         """The rows that are there with their weights, added up, on the driver: for a small trace. It is remembered."""
@@ -187,6 +204,7 @@ class Trace:
                 return local_frame(spark, self.schema.empty_table())
             return scan_runs(spark, [(self, run) for run in runs])
 
+        self._bring(runs)  # a frame that is remembered names its files
         return self._frames.get(spark, tuple(run.identity for run in runs), make)
 
     def _parts(self, spark: SparkSession, runs: Sequence[Run]) -> list[WeightedPart]:
@@ -214,20 +232,30 @@ class Trace:
 
         A repeated tick writes the same names again; a process of another epoch writes others.
         """
-        name = f"{tick:012d}-{epoch}"
+        # On an object store a name is used once: a commit whose answer was lost may list what the first attempt wrote.
+        name = f"{tick:012d}-{epoch}" + (f"-{uuid.uuid4().hex[:8]}" if self.cache is not None else "")
         if changes.table is not None:
             return self.write_table(name, fitted(changes.table, self.schema), first_tick=tick, last_tick=tick)
-        run = adopt_run(
-            self.folder, name, changes.files, changes.weighed, first_tick=tick, last_tick=tick, files=self.files
-        )
+        run = self.adopt(name, changes.files, changes.weighed, first_tick=tick, last_tick=tick)
         changes.moved(run.paths(self.folder))
+        return run
+
+    def adopt(self, name: str, paths: Sequence[Path], weighed: Weighed, *, first_tick: int, last_tick: int) -> Run:
+        """Make files that were written here a run."""
+        run = adopt_run(self.folder, name, paths, weighed, first_tick=first_tick, last_tick=last_tick, files=self.files)
+        return self._uploaded(run)
+
+    def _uploaded(self, run: Run) -> Run:
+        if self.cache is not None:
+            self.cache.upload(self.folder, run)
         return run
 
     def write_table(self, name: str, table: pa.Table, *, first_tick: int, last_tick: int) -> Run:
         """Make a table that is here a run: in the catalog when it is small, else a file."""
         small = None if self.small is None else self.small.keep(self.folder.name, name, table)
         if small is None:
-            return write_run(self.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=self.files)
+            run = write_run(self.folder, name, table, first_tick=first_tick, last_tick=last_tick, files=self.files)
+            return self._uploaded(run)
         weighed = weigh(table)
         return Run(name, (), weighed.rows, first_tick, last_tick, weighed.weight_min, weighed.weight_max, small)
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.log.contract import EventTopic
@@ -36,6 +36,7 @@ from headwater.views.state.omissions import omitted_of
 from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import Traces
 from headwater.views.tick import overtaken, pausing, unprepared
+from headwater.views.tick.built_views import BuiltViews
 from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
 from headwater.views.tick.exchange import release_memory
@@ -52,23 +53,6 @@ TICKS_KEPT = 1000
 PRUNE_TICKS = 100  # ticks between two removals of files that no manifest lists
 
 Stops = dict[str, dict[int, int]]
-
-
-@dataclass(frozen=True)
-class BuiltViews:
-    """Views that were computed beside the live ones, up to the current tick."""
-
-    prepared: Prepared  # what ticks maintain from now on
-    traces: Traces  # the state of the views that were built
-    restarted: frozenset[str]  # those that begin anew
-    differences: Mapping[str, Delta]  # of the others: what they have and the live ones had not
-    inputs: Traces = field(default_factory=dict)  # the state of topics from which records were taken
-    aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The views that were built."""
-        return self.restarted | frozenset(self.differences)
 
 
 class TickEngine:
@@ -148,6 +132,8 @@ class TickEngine:
 
     def tick(self, *, rows_max: int | None = None, accept_loss: bool = False) -> TickReport:
         """Advance as far as the log and ``rows_max`` allow; ``accept_loss``: also past rows that retention dropped."""
+        if self.manifests.settle():  # the commit of the last tick was not answered: go on with what became of it
+            self.use(self.prepared)
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
             self.cancellation.begin()
             topics = [base.topic for base in self.prepared.inputs.values()]
@@ -167,8 +153,7 @@ class TickEngine:
         stop, behind = self._target(rows_max)
         begin = {base.topic.name: self._begin(base) for base in self.prepared.inputs.values()}
         sent = self._heartbeats()
-        untold = not unprepared.is_told(self.manifest, self.waiting)
-        untold = untold or bool(self.lost)
+        untold = bool(self.lost) or not unprepared.is_told(self.manifest, self.waiting)
         if distance(begin, stop) == 0 and not self.initial and sent is None and not untold:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
         times, reached = self._moved(begin, stop, sent)
@@ -484,7 +469,10 @@ class TickEngine:
             view.sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
-            self.store.begin_pruning(self.manifests.listed, self.traces, self.manifests.take_released())
+            released = self.manifests.take_released()
+            self.store.begin_pruning(lambda: self.manifests.listed_by(self.epoch), self.traces, released)
+        if self.manifests.tidy_due:
+            self.store.run_beside(self.manifests.tidy)
 
     def close(self) -> None:
         """Stop the threads. What was committed stays."""

@@ -3,7 +3,7 @@
 What it is: ``exchanged``, for a tick that changes more keys than are worth a lookup: the runs are read batch by batch,
 and each row that is current goes into one of two files, that of the rows that leave or that of the rows that stay.
 Invariants: memory does not grow with the state, only with the rows of the tick, which ``tick_offsets_max`` bounds. A
-file that this module leaves behind in a crash belongs to no run.
+file that a crash leaves behind belongs to no run, and is pruned with those of other crashes.
 Not here: few keys (``Trace.lookup``); which rows of a range are the last of their keys (``inputs.py``); which rows of
 the state are current (``views/state/lookups/keyed_pass.py``).
 Read next: ``inputs.py``, ``views/state/state_store.py``, which makes runs of the files.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,9 +32,6 @@ from headwater.views.state.lookups.keyed_pass import current_rows
 from headwater.views.state.run import STAGING, RowWriter
 from headwater.views.state.trace import Trace
 
-MARK = ".exchange"
-LEFT_BEHIND_SECONDS = 3600  # no tick takes so long
-
 
 def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> Delta:
     """What it changes when the rows of ``keys`` (each there once) leave and ``new``, with weights of 1, come.
@@ -43,8 +39,9 @@ def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> De
     ``keeps``: the rows that stay are written as well, so that the content afterwards is known.
     """
     new = new.select(trace.schema.names).cast(trace.schema)
-    place = _staging(trace.folder, trace.files)
-    paths = [trace.folder / f"{place}-{part}{MARK}{STAGING}" for part in ("old", "new", "kept")]
+    trace.files.make_dir(trace.folder, label="run.make_directory")
+    place = uuid.uuid4().hex  # no other process uses it
+    paths = [trace.folder / f"{place}-{part}{STAGING}" for part in ("old", "new", "kept")]
     try:
         old, added, kept = _written(trace, keys, new, paths, keeps=keeps)
     except BaseException:
@@ -82,15 +79,6 @@ def release_memory() -> None:
     """Give back what a large tick held: its rows are in cycles of Python objects, and Arrow keeps what was freed."""
     gc.collect()
     pa.default_memory_pool().release_unused()
-
-
-def _staging(folder: Path, files: Files) -> str:
-    """A name that no other process uses; what one left behind in a crash is removed."""
-    files.make_dir(folder, label="run.make_directory")
-    for path in folder.glob(f"*{MARK}{STAGING}"):
-        if path.stat().st_mtime < time.time() - LEFT_BEHIND_SECONDS:
-            _remove(files, [path])
-    return uuid.uuid4().hex
 
 
 def _parted(trace: Trace, keys: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -60,6 +60,28 @@ class TickReport:
         """Whether there was anything to do."""
         return bool(self.views) or self.rows_in > 0
 
+    def to_json(self, *, idle: bool = True) -> dict[str, Any]:
+        """The report as JSON values, without the frontier; ``idle``: with views that stood still."""
+        return {
+            "tick": self.tick,
+            "rows_in": self.rows_in,
+            "seconds": round(self.seconds, 4),
+            "behind": self.behind,
+            "views": [
+                {
+                    "view": each.view,
+                    "changes": each.changes,
+                    "rows_read": each.rows_read,
+                    "actions": each.actions,
+                    "plans_reused": each.plans_reused,
+                    "jobs": each.jobs,
+                    "seconds": round(each.seconds, 4),
+                }
+                for each in self.views
+                if idle or not each.idle
+            ],
+        }
+
 
 class TickReports:
     """The reports of one app in a home's catalog.
@@ -68,7 +90,7 @@ class TickReports:
     >>> reports = TickReports(hw.Log(tempfile.mkdtemp()).local.catalog, "shop")
     >>> reports.save(TickReport(1, rows_in=7, seconds=0.25), 0)
     >>> reports.last(10)
-    [{'tick': 1, 'at': '1970-01-01T00:00:00.000Z', 'rows_in': 7, 'seconds': 0.25, 'behind': 0, 'views': []}]
+    [{'tick': 1, 'rows_in': 7, 'seconds': 0.25, 'behind': 0, 'views': [], 'at': '1970-01-01T00:00:00.000Z'}]
     """
 
     def __init__(self, catalog: Catalog, app: str) -> None:
@@ -77,11 +99,12 @@ class TickReports:
 
     def save(self, report: TickReport, committed_us: int) -> None:
         """Keep a report; forget those that are too old."""
+        text = json.dumps({**report.to_json(idle=False), "at": format_us(committed_us)}, separators=(",", ":"))
         try:
             with self.catalog.write() as db:
                 db.execute(
                     "INSERT OR REPLACE INTO tick_reports (app, tick, report) VALUES (?, ?, ?)",
-                    (self.app, report.tick, json.dumps(_plain(report, committed_us), separators=(",", ":"))),
+                    (self.app, report.tick, text),
                 )
                 db.execute("DELETE FROM tick_reports WHERE app = ? AND tick <= ?", (self.app, report.tick - KEPT))
         except HeadwaterError as error:  # the tick is committed, and that is what counts
@@ -129,26 +152,3 @@ def plan_counts(reports: list[dict[str, Any]], view: str) -> PlanCounts:
     reused = sum(each["plans_reused"] for each in found)
     actions, jobs = (sum(each[what] for each in found) for what in ("actions", "jobs"))
     return PlanCounts(len(found), reused, actions - reused, jobs)
-
-
-def _plain(report: TickReport, committed_us: int) -> dict[str, Any]:
-    return {
-        "tick": report.tick,
-        "at": format_us(committed_us),
-        "rows_in": report.rows_in,
-        "seconds": round(report.seconds, 4),
-        "behind": report.behind,
-        "views": [
-            {
-                "view": each.view,
-                "changes": each.changes,
-                "rows_read": each.rows_read,
-                "actions": each.actions,
-                "plans_reused": each.plans_reused,
-                "jobs": each.jobs,
-                "seconds": round(each.seconds, 4),
-            }
-            for each in report.views
-            if not each.idle
-        ],
-    }

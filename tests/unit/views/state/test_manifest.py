@@ -1,9 +1,14 @@
-"""Manifests: who may commit, and what the catalog knows of all kept ticks without parsing them."""
+"""Manifests: who may commit, and what the catalog knows of all kept ticks without parsing them.
+
+The suite runs twice: over manifests that are committed in the catalog, and over those on an object store.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -11,22 +16,36 @@ import pytest
 
 from headwater.errors import Corruption, Fenced
 from headwater.log.home import Log
+from headwater.objects.object_address import ObjectAddress
 from headwater.views.state import state_store
 from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.manifest import Manifest, Manifests
 from headwater.views.state.manifest_entries import folder_name
-from headwater.views.state.run import Run, RunFile
+from headwater.views.state.remote import store_manifests
+from headwater.views.state.remote.store_manifests import StoreManifests
+from headwater.views.state.run import STAGING, Run, RunFile
 from headwater.views.state.state_store import UNLISTED_SECONDS_MAX, StateStore
 from headwater.views.state.trace import Trace
 
+Opened = Callable[[], Manifests]
 SCHEMA = weighted_schema(pa.schema([("id", pa.int64())]))
+
+
+@pytest.fixture(params=["catalog", "object store"])
+def opened(request: pytest.FixtureRequest, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """The manifests of an app, as each process opens them."""
+    monkeypatch.setattr(store_manifests, "CHECKPOINT_COMMITS", 7)
+    address = ObjectAddress.parse(f"file://{tmp_path}/state")
+    if request.param == "catalog":
+        return lambda: Manifests(log.catalog, "shop")
+    return lambda: StoreManifests(log.catalog, "shop", address, home="7f")
 
 
 class Engine:
     """Views that come, change, are merged, rebuilt and dropped, and a manifest of each tick."""
 
-    def __init__(self, log: Log, seed: int) -> None:
-        self.log = log
+    def __init__(self, opened: Opened, seed: int) -> None:
+        self.opened = opened
         self.chance = random.Random(seed)
         self.runs: dict[str, list[Run]] = {}
         self.created: dict[str, int] = {}
@@ -36,7 +55,7 @@ class Engine:
 
     def begin(self) -> None:
         """As after a restart: a process that remembers nothing."""
-        self.manifests = Manifests(self.log.catalog, "shop")
+        self.manifests = self.opened()
         self.epoch = self.manifests.take_over()
 
     def run(self, name: str, first_tick: int) -> Run:
@@ -71,6 +90,8 @@ class Engine:
         )
         self.manifests.commit(manifest, first_kept=first_kept)
         self.committed[self.tick] = manifest
+        if self.manifests.tidy_due:
+            self.manifests.tidy()
 
     def kept(self, first: int) -> list[Manifest]:
         return [manifest for tick, manifest in self.committed.items() if tick >= first]
@@ -101,8 +122,8 @@ def changes_of(manifests: list[Manifest], view: str) -> int:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_listed_files_and_missed_changes_are_those_of_all_kept_manifests(log: Log, seed: int) -> None:
-    engine = Engine(log, seed)
+def test_listed_files_and_missed_changes_are_those_of_all_kept_manifests(opened: Opened, seed: int) -> None:
+    engine = Engine(opened, seed)
     first = 1
 
     for _ in range(60):
@@ -136,8 +157,8 @@ def rows_of(log: Log) -> int:
     )
 
 
-def test_a_tick_stores_what_it_changed_and_nothing_of_views_that_stood_still(log: Log) -> None:
-    manifests = Manifests(log.catalog, "shop")
+def test_a_tick_stores_what_it_changed_and_nothing_of_views_that_stood_still(log: Log, opened: Opened) -> None:
+    manifests = opened()
     epoch = manifests.take_over()
     views: Any = {f"view{number}": {"created_tick": 1} for number in range(100)}
     first: Any = {name: entry("first", [Run("1-1", (RunFile("a", 1, 2),), 1, 1, 1)]) for name in views}
@@ -147,20 +168,20 @@ def test_a_tick_stores_what_it_changed_and_nothing_of_views_that_stood_still(log
     second = {**first, "view7": entry("first", [Run(f"{n}-1", (RunFile("a", 1, 2),), 1, n, n) for n in (1, 2)])}
     manifests.commit(Manifest(2, epoch, views=views, relations=second))
     added = rows_of(log) - begin
-    again = Manifests(log.catalog, "shop")  # a process that has only read the manifest
     third = {name: entry("first", [Run.from_json(run) for run in about["runs"]]) for name, about in second.items()}
-    again.commit(Manifest(3, epoch, views={name: dict(about) for name, about in views.items()}, relations=third))
+    manifests._committed = None  # as in a process that has only read the manifest
+    manifests.commit(Manifest(3, epoch, views={name: dict(about) for name, about in views.items()}, relations=third))
 
     assert added == 1
     assert rows_of(log) - begin == 1
     assert len(log.catalog.read("SELECT manifest FROM ticks WHERE tick = 3")[0][0]) < 300
-    assert again.at(2) == Manifest(2, epoch, views=views, relations=second)
+    assert manifests.at(2) == Manifest(2, epoch, views=views, relations=second)
 
 
 def test_a_commit_that_dies_halfway_leaves_the_tick_before_and_can_be_repeated(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(log, 5)
+    engine = Engine(lambda: Manifests(log.catalog, "shop"), 5)
     for _ in range(5):
         engine.commit(1)
     before = rows_of(log)
@@ -179,8 +200,8 @@ def test_a_commit_that_dies_halfway_leaves_the_tick_before_and_can_be_repeated(
     assert engine.manifests.listed() == {}
 
 
-def test_the_current_manifest_is_that_of_the_last_commit_whoever_made_it(log: Log) -> None:
-    engine, reader = Engine(log, 6), Manifests(log.catalog, "shop")
+def test_the_current_manifest_is_that_of_the_last_commit_whoever_made_it(opened: Opened) -> None:
+    engine, reader = Engine(opened, 6), opened()
     seen = [reader.current()]
 
     for _ in range(10):
@@ -191,8 +212,8 @@ def test_the_current_manifest_is_that_of_the_last_commit_whoever_made_it(log: Lo
     assert seen[1:] == [manifest for tick in range(1, 11) for manifest in [engine.committed[tick]] * 2]
 
 
-def test_nothing_is_left_of_ticks_that_are_no_longer_kept(log: Log) -> None:
-    engine = Engine(log, 4)
+def test_nothing_is_left_of_ticks_that_are_no_longer_kept(log: Log, opened: Opened) -> None:
+    engine = Engine(opened, 4)
     for _ in range(30):
         engine.commit(1)
     many = rows_of(log)
@@ -214,8 +235,10 @@ def test_nothing_is_left_of_ticks_that_are_no_longer_kept(log: Log) -> None:
         ("UPDATE ticks SET manifest = substr(manifest, 1, 20)", "is damaged"),
     ],
 )
-def test_a_manifest_with_a_missing_or_damaged_entry_is_an_error(log: Log, statement: str, message: str) -> None:
-    manifests = Manifests(log.catalog, "shop")
+def test_a_manifest_with_a_missing_or_damaged_entry_is_an_error(
+    log: Log, opened: Opened, statement: str, message: str
+) -> None:
+    manifests = opened()
     relations: Any = {"one": entry("first", [Run("1-1", (RunFile("a", 1, 2),), 1, 1, 1)])}
     views: Any = {"one": {"created_tick": 1}}
     manifests.commit(Manifest(1, manifests.take_over(), views=views, relations=relations))
@@ -226,13 +249,13 @@ def test_a_manifest_with_a_missing_or_damaged_entry_is_an_error(log: Log, statem
         manifests.current()
 
 
-def test_a_process_that_was_shut_out_commits_nothing(log: Log) -> None:
-    engine = Engine(log, 1)
+def test_a_process_that_was_shut_out_commits_nothing(log: Log, opened: Opened) -> None:
+    engine = Engine(opened, 1)
     for _ in range(5):
         engine.commit(1)
     before = engine.manifests.listed()
 
-    Manifests(log.catalog, "shop").take_over()
+    opened().take_over()
     with pytest.raises(Fenced, match='another process runs app "shop" now'):
         engine.commit(5)
 
@@ -242,8 +265,8 @@ def test_a_process_that_was_shut_out_commits_nothing(log: Log) -> None:
     assert log.catalog.read("SELECT max(tick) FROM tick_changes")[0][0] <= 5
 
 
-def test_a_repeated_commit_of_one_tick_is_refused(log: Log) -> None:
-    engine = Engine(log, 1)
+def test_a_repeated_commit_of_one_tick_is_refused(opened: Opened) -> None:
+    engine = Engine(opened, 1)
     engine.commit(1)
 
     with pytest.raises(Fenced):
@@ -251,9 +274,9 @@ def test_a_repeated_commit_of_one_tick_is_refused(log: Log) -> None:
 
 
 def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_relations_that_are_no_more(
-    log: Log,
+    log: Log, opened: Opened
 ) -> None:
-    engine = Engine(log, 3)
+    engine = Engine(opened, 3)
     folder = log.home / "views" / "shop"
     for _ in range(20):
         engine.commit(max(1, engine.tick - 4))
@@ -282,10 +305,28 @@ def test_pruning_removes_old_files_that_no_kept_manifest_lists_and_folders_of_re
     assert {path.name for path in folder.iterdir()} == {place for place, _ in left} | {"new-first"}
 
 
+def test_what_a_crash_left_half_written_is_pruned_when_it_is_old(log: Log) -> None:
+    folder = log.home / "views" / "shop"
+    place = folder / folder_name("orders", "first")
+    (place / f"merged{STAGING}").mkdir(parents=True)  # Spark's
+    (place / f"merged{STAGING}" / "part-0.parquet").touch()
+    (place / f"tick{STAGING}").touch()
+    old = os.stat(log.home).st_mtime - 2 * UNLISTED_SECONDS_MAX
+    for path in (place / f"merged{STAGING}" / "part-0.parquet", *place.iterdir()):
+        os.utime(path, (old, old))
+    (place / f"under-way{STAGING}").touch()
+    store = StateStore(folder, log.files, cast(Any, None))
+
+    store.prune({place.name: set()}, {})
+    store.close()
+
+    assert [path.name for path in place.iterdir()] == [f"under-way{STAGING}"]
+
+
 def test_files_that_were_listed_go_some_minutes_after_the_last_kept_tick_that_lists_them(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(log, 3)
+    engine = Engine(opened, 3)
     folder = log.home / "views" / "shop"
     store = StateStore(folder, log.files, cast(Any, None))
     for _ in range(20):
@@ -310,11 +351,11 @@ def test_files_that_were_listed_go_some_minutes_after_the_last_kept_tick_that_li
 
 
 def test_a_file_of_two_runs_stays_as_long_as_a_kept_tick_lists_one_of_them(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tick that changes a good part of a table writes its new rows once, for its own run and for the merged one."""
     monkeypatch.setattr(state_store, "RELEASED_SECONDS_MAX", 0)
-    manifests = Manifests(log.catalog, "shop")
+    manifests = opened()
     epoch = manifests.take_over()
     folder = log.home / "views" / "shop"
     store = StateStore(folder, log.files, cast(Any, None))

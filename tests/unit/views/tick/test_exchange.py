@@ -170,18 +170,6 @@ def test_memory_does_not_grow_with_the_state(tmp_path: Path, monkeypatch: pytest
     ]
 
 
-def test_what_a_crash_left_is_removed_by_a_later_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = Trace(tmp_path, pa.schema([("id", pa.int64())]), key=["id"])
-    left = tmp_path / f"0123-old{exchange.MARK}{STAGING}"
-    left.write_bytes(b"half a file")
-    monkeypatch.setattr(exchange, "LEFT_BEHIND_SECONDS", -1)
-
-    new = pa.table({"id": [1]})
-    exchanged(trace, new, with_weight(new, 1), keeps=False)
-
-    assert not left.exists()
-
-
 def test_what_changes_nothing_leaves_no_file(tmp_path: Path) -> None:
     trace = Trace(tmp_path, pa.schema([("id", pa.int64())]), key=["id"])
     rows = Delta.local(with_weight(pa.table({"id": [1, 2]}), 1))

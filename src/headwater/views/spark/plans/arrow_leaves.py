@@ -1,7 +1,7 @@
 """Leaves of kept plans: Arrow tables in the JVM's memory, which can be replaced between two runs.
 
 What it is: ``LeafRows``, a table that is handed to the JVM once, however many plans read it; ``ArrowLeaf``, a frame
-over such rows whose rows can be replaced without planning again.
+over such rows whose rows can be replaced without planning again; ``leaf_reader``, the same from within Java.
 Invariants: a leaf has one partition, and gives the rows that were bound to it last. The rows of a ``LeafRows`` never
 change. Nothing is left on disk: tables pass through memory that both processes see.
 Not here: what reads the leaves (``plan_cache.py``); large tables, which are Parquet files (``views/spark/scans.py``).
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.log.schema.ddl import to_ddl
+from headwater.views.spark.plans.java_handles import VOID, JavaHandles
 from headwater.views.spark.scans import fitted, nullable, one_chunk
 
 if TYPE_CHECKING:
@@ -92,17 +93,27 @@ class LeafRows:
         self.table = one_chunk(fitted(table, nullable(table.schema)))
         self._in_java: tuple[Any, Any] | None = None
 
+    @functools.cached_property
+    def encoded(self) -> pa.Buffer:
+        """The rows as an Arrow stream."""
+        # Two threads at once may both encode: the same rows, twice.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.table.schema) as writer:
+            writer.write_table(self.table, max_chunksize=BATCH_ROWS)
+            if not self.table.num_rows:  # a table of no rows is no batch at all; Spark wants one
+                writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
+        return sink.getvalue()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the stream."""
+        return int(self.encoded.size)
+
     def in_java(self, jvm: Any) -> Any:
         """The record batches in the JVM, as a Scala sequence of byte arrays."""
-        # Two threads at once may both hand the table over: the same rows, twice.
         if self._in_java is None or self._in_java[0] is not jvm:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, self.table.schema) as writer:
-                writer.write_table(self.table, max_chunksize=BATCH_ROWS)
-                if not self.table.num_rows:  # a table of no rows is no batch at all; Spark wants one
-                    writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
             file = _handing_over.file
-            file.write(sink.getvalue())
+            file.write(self.encoded)
             arrow, sequences = converters(jvm)
             self._in_java = jvm, sequences.unsafeWrapArray(arrow.readArrowStreamFromFile(file.path))
             file.clear()
@@ -110,32 +121,31 @@ class LeafRows:
 
 
 class ArrowLeaf:
-    """A frame of one partition whose rows can be replaced."""
+    """A frame of one partition, of no rows at first, whose rows can be replaced."""
 
-    def __init__(self, spark: SparkSession, rows: LeafRows) -> None:
+    def __init__(self, spark: SparkSession, schema: pa.Schema) -> None:
         from pyspark.sql import DataFrame
         from pyspark.sql.types import StructType
 
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
-        schema = StructType.fromDDL(to_ddl(rows.table.schema)).json()
+        declared = StructType.fromDDL(to_ddl(schema)).json()
         arrow, _ = converters(jvm)
         # Of several batches Spark makes several partitions: of one without rows it makes one.
-        self._nothing = LeafRows(rows.table.schema.empty_table())
-        made = arrow.toDataFrame(self._nothing.in_java(jvm).iterator(), schema, spark._jsparkSession)
+        self._nothing = LeafRows(schema.empty_table())
+        made = arrow.toDataFrame(self._nothing.in_java(jvm).iterator(), declared, spark._jsparkSession)
         rdd = made.queryExecution().logical().rdd()
         while rdd.getClass().getSimpleName() != "ParallelCollectionRDD":
             rdd = rdd.dependencies().head().rdd()
         partitions = rdd.partitions()
         if len(partitions) != 1:
             raise RuntimeError(f"a leaf has {len(partitions)} partitions, not one")
-        self._partition = partitions[0]
+        self.partition = partitions[0]
         self.frame: DataFrame = DataFrame(made, spark).coalesce(1)
-        self.bind(rows)
 
     def bind(self, rows: LeafRows) -> None:
         """Let the frame have these rows from now on."""
-        getattr(self._partition, "values_$eq")(rows.in_java(self._jvm))
+        getattr(self.partition, "values_$eq")(rows.in_java(self._jvm))
 
     def release(self) -> None:
         """Let the frame have no rows: the JVM may forget those that it has."""
@@ -147,6 +157,19 @@ def converters(jvm: Any) -> tuple[Any, Any]:
     """Spark's Arrow converters and Scala's sequences over arrays; py4j asks the JVM about each part of a name."""
     arrow = scala_object(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
     return arrow, scala_object(jvm.scala.collection.immutable, "ArraySeq")
+
+
+def leaf_reader(handles: JavaHandles, jvm: Any) -> Any:
+    """A handle that lets a leaf's partition have the rows of a file: what ``bind`` does, for a call that does more."""
+    arrow, sequences = converters(jvm)
+    owner, batches = "org.apache.spark.sql.execution.arrow.ArrowConverters$", "[[B"
+    read = handles.method(owner, "readArrowStreamFromFile", batches, "java.lang.String").bindTo(arrow)
+    made = "scala.collection.immutable.ArraySeq"
+    wrap = handles.method(f"{made}$", "unsafeWrapArray", made, "java.lang.Object").bindTo(sequences)
+    rows = handles.with_argument_from(handles.typed(wrap, "scala.collection.immutable.Seq", batches), 0, read)
+    partition = "org.apache.spark.rdd.ParallelCollectionPartition"
+    store = handles.method(partition, "values_$eq", VOID, "scala.collection.immutable.Seq")
+    return handles.with_argument_from(store, 1, rows)
 
 
 def scala_object(package: Any, name: str) -> Any:

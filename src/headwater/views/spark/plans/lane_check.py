@@ -78,26 +78,24 @@ def interrupt_lane(spark: SparkSession) -> None:
 def _try(lane: DriverLane, spark: SparkSession) -> None:
     orders = LeafRows(pa.table({"user_id": [1, 2, 3, 1], "amount": [5, 30, 7, 1]}))
     users = LeafRows(pa.table({"id": [1, 2, 3], "country": ["DE", "FR", "DE"]}))
-    leaves = {"_o": ArrowLeaf(spark, orders), "_u": ArrowLeaf(spark, users)}
+    leaves = {name: ArrowLeaf(spark, rows.table.schema) for name, rows in (("_o", orders), ("_u", users))}
     for name, leaf in leaves.items():
         leaf.frame.createOrReplaceTempView(name)
-    plan = LanePlan(lane, spark.sql(TRIAL))
+    plan = LanePlan(lane, spark.sql(TRIAL), list(leaves.values()))
     for name in leaves:
         spark.catalog.dropTempView(name)
     first = [{"country": "FR", "total": 30, "place": 1}, {"country": "DE", "total": 13, "place": 2}]
-    _expect(plan.run().to_pylist(), first)
-    leaves["_o"].bind(LeafRows(pa.table({"user_id": [3], "amount": [4]})))
-    _expect(plan.run().to_pylist(), [{"country": "DE", "total": 4, "place": 1}])
-    leaves["_o"].bind(LeafRows(pa.table({"user_id": [1, 1], "amount": [2**62, 2**62]})))
+    _expect(plan.run([orders, users]).to_pylist(), first)
+    other = LeafRows(pa.table({"user_id": [3], "amount": [4]}))
+    _expect(plan.run([other, users]).to_pylist(), [{"country": "DE", "total": 4, "place": 1}])
     try:
-        plan.run()
+        plan.run([LeafRows(pa.table({"user_id": [1, 1], "amount": [2**62, 2**62]})), users])
     except Exception as error:
         if "OVERFLOW" not in str(error):
             raise
     else:
         raise AssertionError("an overflow was not noticed")
-    leaves["_o"].bind(orders)
-    _expect(plan.run().to_pylist(), first)
+    _expect(plan.run([orders, users]).to_pylist(), first)
 
 
 def _expect(found: Any, right: Any) -> None:

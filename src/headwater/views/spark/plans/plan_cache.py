@@ -16,8 +16,9 @@ import logging
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -83,6 +84,13 @@ class PlanKey:
     few: bool
     compiled: bool
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.question, self.leaves, self.few, self.compiled))
+
+    def __hash__(self) -> int:
+        return self._hash  # of schemas it takes 20 µs, and a run asks for it several times
+
     @staticmethod
     def of(question: CachedQuery, tables: Mapping[str, LeafRows]) -> PlanKey:
         """The key of a question over these tables."""
@@ -100,9 +108,13 @@ class KeptPlan:
     lane: LanePlan | None  # None: as a Spark job
     crosses: bool = False  # whether it joins each row of one leaf with each of another
 
-    def run(self) -> pa.Table:
-        """The rows, for what the leaves hold now."""
-        return collect(self.frame) if self.lane is None else self.lane.run()
+    def run(self, tables: Mapping[str, LeafRows]) -> pa.Table:
+        """The rows, for these rows of its leaves."""
+        if self.lane is not None:
+            return self.lane.run([tables[name] for name in self.leaves])
+        for name, leaf in self.leaves.items():
+            leaf.bind(tables[name])
+        return collect(self.frame)
 
     def release(self, tables: Mapping[str, LeafRows]) -> None:
         """Do not hold large tables until the next run, which may be far off."""
@@ -130,11 +142,12 @@ class PlanCache:
         lane = lane_of(self.spark)
         if (key, lane) in self._kept:
             return False
-        kept, keeps = self._plan(key, {name: LeafRows(schema.empty_table()) for name, schema in key.leaves}, lane)
+        tables = {name: LeafRows(schema.empty_table()) for name, schema in key.leaves}
+        kept, keeps = self._plan(key, tables, lane)
         if keeps:
             self._keep(key, lane, kept)
             for _ in range(AHEAD_RUNS):
-                kept.run()
+                kept.run(tables)
         return keeps
 
     def collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
@@ -161,18 +174,16 @@ class PlanCache:
         else:
             self._kept.move_to_end((key, lane))
             self.reused += 1
-            for name, rows in tables.items():
-                kept.leaves[name].bind(rows)
         if kept.lane is None:
-            return kept.run()
+            return kept.run(tables)
         try:
-            answer = kept.run()
+            answer = kept.run(tables)
         except LaneInterrupted:
             raise
         except Exception as error:
             # As a job: either it fails as well, and says it in Spark's own way, or the lane does not know this plan.
             job, _ = self._plan(key, tables, None)
-            answer = job.run()
+            answer = job.run(tables)
             logger.warning("a query runs as a Spark job from now on, since the driver lane failed: %s", error)
             self._kept[key, lane] = job
             return answer
@@ -187,13 +198,13 @@ class PlanCache:
 
     def _plan(self, key: PlanKey, tables: Mapping[str, LeafRows], lane: DriverLane | None) -> tuple[KeptPlan, bool]:
         """The question planned over these tables, and whether the plan can be run again over others."""
-        leaves = {name: ArrowLeaf(self.spark, rows) for name, rows in tables.items()}
+        leaves = {name: ArrowLeaf(self.spark, rows.table.schema) for name, rows in tables.items()}
         frames = {name: leaf.frame for name, leaf in leaves.items()}
         frame = self._frame(key.question, frames, few=key.few, compiled=key.compiled)
         plan = plan_of(frame)
         crosses = "CartesianProduct" in plan
         keeps = is_forgetful(plan) and not (crosses and _pairs(tables) > thresholds.LANE_PAIRS_MAX)
-        return KeptPlan(leaves, frame, _in_lane(lane, frame) if keeps else None, crosses), keeps
+        return KeptPlan(leaves, frame, _in_lane(lane, frame, leaves.values()) if keeps else None, crosses), keeps
 
     def _frame(self, question: CachedQuery, frames: Mapping[str, DataFrame], *, few: bool, compiled: bool) -> DataFrame:
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
@@ -209,9 +220,9 @@ class PlanCache:
         return frame.coalesce(1) if gathered else frame
 
 
-def _in_lane(lane: DriverLane | None, frame: DataFrame) -> LanePlan | None:
+def _in_lane(lane: DriverLane | None, frame: DataFrame, leaves: Iterable[ArrowLeaf]) -> LanePlan | None:
     try:
-        return None if lane is None else LanePlan(lane, frame)
+        return None if lane is None else LanePlan(lane, frame, list(leaves))
     except RuntimeError as error:
         logger.warning("a query runs as a Spark job: %s", error)
         return None
@@ -224,11 +235,11 @@ def collect(frame: DataFrame) -> pa.Table:
 
 
 def _is_large(rows: LeafRows) -> bool:
-    return bool(rows.table.nbytes > RELEASED_BYTES_MIN)
+    return rows.bytes > RELEASED_BYTES_MIN
 
 
 def _most_bytes(tables: Mapping[str, LeafRows]) -> int:
-    return max((rows.table.nbytes for rows in tables.values()), default=0)
+    return max((rows.bytes for rows in tables.values()), default=0)
 
 
 def _pairs(tables: Mapping[str, LeafRows]) -> int:

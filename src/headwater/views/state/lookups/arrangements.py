@@ -49,7 +49,8 @@ class Arrangement:
     def __init__(self, folder: Path, order: BlockOrder, files: Files) -> None:
         self.folder = folder
         self.order = order
-        self.wanted: set[str] = set()
+        self.wanted: set[str] = set()  # never changed, only replaced
+        self._known: tuple[set[str], pa.Schema, pa.Schema] | None = None
         self._files = files
         self._blocks: dict[str, Made] = {}
         self._lock = threading.Lock()
@@ -57,7 +58,7 @@ class Arrangement:
     def blocks(self, piece: StatePiece, schema: pa.Schema) -> list[SortedBlock]:
         """The blocks of a piece with every column that was ever wanted; made when there are none."""
         with self._lock:
-            held = held_fields(self.wanted, schema)
+            held = self._held(schema)
             found = self._blocks.get(piece.name)
             if found is None or not _holds(found[1], held):
                 found = self._opened(piece, held) or self._made(piece, piece.read(self._needed(schema)), held)
@@ -76,6 +77,13 @@ class Arrangement:
         with self._lock:
             for name in names:
                 self._blocks.pop(name, None)
+
+    def _held(self, schema: pa.Schema) -> pa.Schema:
+        """The columns that were ever wanted; a lookup asks for them once for each piece."""
+        known = self._known
+        if known is None or known[0] is not self.wanted or known[1] is not schema:
+            known = self._known = (self.wanted, schema, held_fields(self.wanted, schema))
+        return known[2]
 
     def _needed(self, schema: pa.Schema) -> pa.Schema:
         """What is to be read of a piece: the columns to hold and those to sort by."""
@@ -102,6 +110,8 @@ class Arrangement:
 
 def _holds(have: pa.Schema, wanted: pa.Schema) -> bool:
     """Whether blocks with these columns serve a lookup that wants those."""
+    if have.equals(wanted):
+        return True
     return all(field.name in have.names and have.field(field.name).type == field.type for field in wanted)
 
 

@@ -65,12 +65,12 @@ class SortedBlock:
 
     def find(self, hashes: Hashes, columns: Sequence[str]) -> pa.RecordBatch | None:
         """These columns of the rows that have one of the hashes (sorted, each once); None when there is none."""
-        starts = np.searchsorted(self.hashes, hashes)
+        starts = self.hashes.searchsorted(hashes)
         there = self.hashes[np.minimum(starts, len(self.hashes) - 1)] == hashes
         starts, found = starts[there], hashes[there]
         if not len(found):
             return None
-        counts = np.searchsorted(self.hashes, found, side="right") - starts
+        counts = self.hashes.searchsorted(found, side="right") - starts
         before = np.cumsum(counts) - counts  # how many rows the hashes before this one have found
         places = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
         return self.rows.select(columns).take(pa.array(places))

@@ -1,0 +1,112 @@
+"""Object address: where an object store is, and opening it.
+
+What it is: ``ObjectAddress`` reads ``s3://bucket/prefix?endpoint=…`` or ``file:///folder``; ``open_store`` opens it.
+Invariants: an address has no secret: credentials come from the environment, or from the machine's role, and an address
+that has some is refused. Reading an address connects to nothing.
+Not here: the stores (``s3_store.py``, ``folder_store.py``).
+Read next: ``object_store.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from headwater.errors import InvalidDeclaration
+from headwater.objects.folder_store import FolderStore
+from headwater.objects.object_store import ObjectStore
+
+FORMS = "s3://bucket/prefix, s3://bucket/prefix?endpoint=http://127.0.0.1:9000, or file:///shared/folder"
+SETTINGS = {"endpoint", "region", "cache_bytes"}
+CACHE_BYTES = 20 << 30
+
+
+@dataclass(frozen=True)
+class ObjectAddress:
+    """The location of an object store.
+
+    >>> address = ObjectAddress.parse("s3://lake/shop?endpoint=http://127.0.0.1:9000&cache_bytes=1000000")
+    >>> address.bucket, address.prefix, address.endpoint, address.cache_bytes
+    ('lake', 'shop', 'http://127.0.0.1:9000', 1000000)
+    >>> ObjectAddress.parse("file:///mnt/shop").path
+    PosixPath('/mnt/shop')
+    """
+
+    text: str
+    bucket: str  # "" of a folder
+    prefix: str  # of a folder its path
+    endpoint: str | None = None
+    region: str | None = None
+    cache_bytes: int = CACHE_BYTES  # of files kept on this machine
+
+    @staticmethod
+    def parse(text: str) -> ObjectAddress:
+        """Read an address; ``InvalidDeclaration`` says what is wrong with it."""
+        try:
+            parts = urlsplit(text)
+            settings = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+            _ = parts.port
+        except ValueError as error:
+            raise InvalidDeclaration(f"{_hidden(text)!r} is not an address: {error}", hint=f"Write {FORMS}.") from error
+        if parts.username or parts.password or (settings.keys() - SETTINGS and _names_secret(settings)):
+            raise InvalidDeclaration(
+                f"the address {_hidden(text)!r} has credentials in it",
+                detail="Addresses are stored and shown.",
+                hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role.",
+            )
+        unknown = sorted(settings.keys() - SETTINGS)
+        if unknown:
+            raise InvalidDeclaration(
+                f'the address {_hidden(text)!r} has a setting "{unknown[0]}", which there is not',
+                hint=f"There are: {', '.join(sorted(SETTINGS))}.",
+            )
+        is_folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
+        if not is_folder and not (parts.scheme == "s3" and parts.netloc):
+            raise InvalidDeclaration(f"{_hidden(text)!r} is not the address of an object store", hint=f"Write {FORMS}.")
+        cache = settings.get("cache_bytes", str(CACHE_BYTES))
+        if not cache.isdigit():
+            raise InvalidDeclaration(f"cache_bytes is a number of bytes, not {cache!r}", hint="Write cache_bytes=N.")
+        path = unquote(parts.path)
+        return ObjectAddress(
+            text,
+            "" if is_folder else parts.netloc,
+            path.rstrip("/") if is_folder else path.strip("/"),
+            settings.get("endpoint"),
+            settings.get("region"),
+            int(cache),
+        )
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.prefix)
+
+    def open(self) -> ObjectStore:
+        """The store at this address; one for each address and process."""
+        return open_store(self)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@functools.lru_cache(maxsize=64)
+def open_store(address: ObjectAddress) -> ObjectStore:
+    """The store at an address."""
+    if not address.bucket:
+        return FolderStore(address.path)
+    from headwater.objects.s3_store import S3ObjectStore
+
+    return S3ObjectStore(address.bucket, address.prefix, endpoint=address.endpoint, region=address.region)
+
+
+def _names_secret(settings: dict[str, str]) -> bool:
+    return any(word in name.lower() for name in settings for word in ("key", "secret", "password", "token"))
+
+
+def _hidden(text: str) -> str:
+    """The address without what may be a secret."""
+    place, _, _ = text.partition("?")
+    scheme, _, rest = place.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else place

@@ -1,0 +1,198 @@
+"""S3 store: objects in a bucket, by obstore.
+
+What it is: ``S3ObjectStore``. ``create`` is a PUT with ``If-None-Match: *``.
+Invariants: those of ``object_store.py``, as far as the server keeps them: AWS does, and so do S3Proxy from 4.0 on and
+MinIO; servers that check and then write are racy, and of two writers both may win there (``docs/scale.md``). A request
+that is not answered, or with a 5xx or SlowDown, is repeated with growing pauses for a bounded time. What credentials,
+bucket and rights are to blame for is ``StateRefused`` at once; nothing that is raised has a secret in it.
+Not here: addresses (``object_address.py``).
+Read next: ``object_store.py``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headwater.backoff import Backoff
+from headwater.errors import DiskFull, HeadwaterError, MissingExtra, StateRefused, StateUnavailable
+from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
+
+RETRY_SECONDS_MAX = 30.0  # of one call, with all its attempts
+PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
+REQUEST_SECONDS_MAX = 20
+CONNECT_SECONDS_MAX = 3
+CODE = re.compile(r"<Code>(\w+)</Code>")
+STATUS = re.compile(r"status code: (\d{3})\b")
+FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge"}
+WORTH_REPEATING = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
+
+Answer = TypeVar("Answer")
+
+
+def client() -> Any:
+    """obstore, imported late."""
+    with MissingExtra.raised_for("state on S3", "s3"):
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    return obstore
+
+
+class S3ObjectStore(ObjectStore):
+    """A bucket, or the part of it below a prefix."""
+
+    def __init__(self, bucket: str, prefix: str, *, endpoint: str | None = None, region: str | None = None) -> None:
+        self.shown = f"s3://{bucket}/{prefix}" + (f" at {endpoint}" if endpoint else "")
+        self.bucket = bucket
+        self._obstore = client()
+        self._prefix = f"{prefix}/" if prefix else ""
+        options: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
+        if endpoint is not None:
+            options |= {"endpoint": endpoint, "region": region or "us-east-1"}
+        elif region is not None:
+            options["region"] = region
+        self._store = self._obstore.store.S3Store(
+            bucket,
+            **options,
+            client_options={
+                "allow_http": endpoint is not None and endpoint.startswith("http://"),
+                "timeout": dt.timedelta(seconds=REQUEST_SECONDS_MAX),
+                "connect_timeout": dt.timedelta(seconds=CONNECT_SECONDS_MAX),
+            },
+            # Attempts are made here: obstore does not repeat a PUT that was not answered.
+            retry_config={"max_retries": 0, "retry_timeout": dt.timedelta(seconds=RETRY_SECONDS_MAX)},
+        )
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See ``ObjectStore.create``."""
+        try:
+            self._call(name, lambda: self._obstore.put(self._store, self._prefix + name, data, mode="create"))
+        except self._obstore.exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def put(self, name: str, data: bytes | Path) -> None:
+        """See ``ObjectStore.put``."""
+        self._call(name, lambda: self._obstore.put(self._store, self._prefix + name, data))
+
+    def get(self, name: str) -> bytes | None:
+        """See ``ObjectStore.get``."""
+        return self._found(name, lambda: bytes(self._obstore.get(self._store, self._prefix + name).bytes()))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        """See ``ObjectStore.get_range``."""
+        return self._found(
+            name, lambda: bytes(self._obstore.get_range(self._store, self._prefix + name, start=start, length=length))
+        )
+
+    def read(self, name: str) -> Iterator[bytes] | None:
+        """See ``ObjectStore.read``."""
+        found = self._found(name, lambda: self._obstore.get(self._store, self._prefix + name))
+        return None if found is None else self._pieces(name, found)
+
+    def _pieces(self, name: str, found: Any) -> Iterator[bytes]:
+        try:
+            for piece in found.stream(min_chunk_size=CHUNK_BYTES):
+                yield bytes(piece)
+        except Exception as error:
+            raise self._told(name, error, attempts=1) from error
+
+    def list(self, prefix: str) -> list[StoredObject]:
+        """See ``ObjectStore.list``."""
+
+        def listed() -> list[StoredObject]:
+            pages = self._obstore.list(self._store, self._prefix + prefix, chunk_size=1000)
+            return [
+                StoredObject(one["path"].removeprefix(self._prefix), one["size"], one["last_modified"].timestamp())
+                for page in pages
+                for one in page
+            ]
+
+        return sorted(self._call(prefix, listed), key=lambda each: each.name)
+
+    def delete(self, name: str) -> None:
+        """See ``ObjectStore.delete``."""
+        self._found(name, lambda: self._obstore.delete(self._store, self._prefix + name))
+
+    def _found(self, name: str, call: Callable[[], Answer]) -> Answer | None:
+        try:
+            return self._call(name, call)
+        except FileNotFoundError:
+            return None
+
+    def _call(self, name: str, call: Callable[[], Answer]) -> Answer:
+        """Make a request, again and again where that may help; FileNotFoundError when there is no such object."""
+        deadline, backoff, attempts = time.monotonic() + RETRY_SECONDS_MAX, Backoff(PAUSE_FIRST_S, PAUSE_MOST_S), 0
+        while True:
+            attempts += 1
+            try:
+                return call()
+            except self._obstore.exceptions.AlreadyExistsError:
+                raise
+            except Exception as error:
+                told = self._told(name, error, attempts)
+                pause = backoff.next()
+                if not isinstance(told, StateUnavailable) or time.monotonic() + pause > deadline:
+                    raise told from error
+                time.sleep(pause)
+
+    def _told(self, name: str, error: Exception, attempts: int) -> Exception:
+        """An error of obstore as ours; FileNotFoundError for a missing object."""
+        text = str(error)
+        code = next(iter(CODE.findall(text)), None)
+        kinds = self._obstore.exceptions
+        if isinstance(error, HeadwaterError):
+            return error
+        if code == "NoSuchBucket":
+            return StateRefused(
+                f'there is no bucket "{self.bucket}"',
+                detail=f"Asked was {self.shown}.",
+                hint="Make the bucket, or correct the address.",
+                address=self.shown,
+            )
+        if isinstance(error, FileNotFoundError | kinds.NotFoundError):
+            return FileNotFoundError(name)
+        if isinstance(error, kinds.UnauthenticatedError) or code in ("InvalidAccessKeyId", "SignatureDoesNotMatch"):
+            return StateRefused(
+                f"{self.shown} does not take the credentials" + (f" ({code})" if code else ""),
+                hint="Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the machine's role.",
+                address=self.shown,
+            )
+        if isinstance(error, kinds.PermissionDeniedError) or code == "AccessDenied":
+            return StateRefused(
+                f"{self.shown} forbids it: {name}" + (f" ({code})" if code else ""),
+                hint="The app needs the rights to get, put, delete and list objects there.",
+                address=self.shown,
+            )
+        status = next(iter(STATUS.findall(text)), None)
+        if code in FULL or status == "507":
+            return DiskFull(
+                f"no space is left at {self.shown}" + (f" ({code})" if code else ""),
+                detail="Nothing of this tick was committed; what was committed before it is safe.",
+                hint="Free some space there, or raise its quota, and run the app again.",
+            )
+        refused = status is not None and (status.startswith("4") or status == "501")
+        if refused and status not in ("408", "429") and code not in WORTH_REPEATING:
+            return StateRefused(
+                f"{self.shown} refuses the request: {code or status}",
+                detail=_brief(text),
+                hint="Is it an S3 server that knows conditional writes (If-None-Match)?",
+                address=self.shown,
+            )
+        return StateUnavailable(
+            f"{self.shown} does not answer" + (f": {code}" if code else ""),
+            detail=f"Asked was {name}, {attempts} time{'s' if attempts > 1 else ''}. {_brief(text)}",
+            hint="The app goes on where it was when the store is there again: run it again then.",
+            address=self.shown,
+        )
+
+
+def _brief(text: str) -> str:
+    """The last cause of a chain of errors, without its debug form."""
+    first = text.split("\n\nDebug source")[0]
+    return " ".join(first.split())[:300]

@@ -1,0 +1,137 @@
+"""State on a real S3 server: the contract, the race, and what a server that fails is told as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import DiskFull, StateRefused, StateUnavailable
+from headwater.objects import s3_store
+from headwater.objects.object_address import ObjectAddress
+from headwater.objects.object_store import ObjectStore
+from headwater.objects.s3_store import S3ObjectStore
+from tests.services.faulty_proxy import FaultyProxy
+from tests.services.s3_server import BUCKET, CREDENTIALS, S3Server
+from tests.unit.objects.store_conformance import PROMISES, race
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    started = S3Server(tmp_path_factory.mktemp("s3"))
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def store(server: S3Server, request: pytest.FixtureRequest) -> ObjectStore:
+    return S3ObjectStore(BUCKET, f"tests/{request.node.name}", endpoint=server.endpoint)
+
+
+def test_of_sixteen_writers_of_one_name_exactly_one_wins(server: S3Server) -> None:
+    stores = [S3ObjectStore(BUCKET, "race", endpoint=server.endpoint) for _ in range(16)]
+
+    assert race(stores, 1_000) == {1: 1_000}
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_s3_keeps_the_contract(
+    store: ObjectStore, promise: Callable[[ObjectStore, Path], None], tmp_path: Path
+) -> None:
+    promise(store, tmp_path)
+
+
+def test_a_server_that_is_killed_and_comes_back_is_waited_for(tmp_path: Path) -> None:
+    server = S3Server(tmp_path)
+    server.start()
+    store = S3ObjectStore(BUCKET, "shop", endpoint=server.endpoint)
+    store.put("a", b"one")
+
+    server.kill()
+    server.start()
+    again = store.get("a")
+    server.kill()
+
+    assert again == b"one"
+
+
+@pytest.mark.parametrize(
+    ("fault", "calls"), [("503", 2), ("slow down", 2), ("reset", 2), ("answer lost", 2), ("half an answer", 2)]
+)
+def test_a_request_that_fails_once_is_repeated(server: S3Server, fault: str, calls: int, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100_000)
+    with FaultyProxy(server.port) as proxy:
+        store = S3ObjectStore(BUCKET, f"faults/{fault.replace(' ', '-')}", endpoint=proxy.endpoint)
+        proxy.faults = [fault]
+        created = store.create("a", b"one")
+        proxy.faults = [fault]
+        store.put("b", path)
+        proxy.faults = [fault]
+        found = store.get("b")
+        asked = proxy.requests
+
+    assert found == path.read_bytes()
+    assert created is (fault not in ("answer lost", "half an answer"))  # it was ours: whoever needs to know compares
+    assert asked == 3 * calls
+    assert S3ObjectStore(BUCKET, f"faults/{fault.replace(' ', '-')}", endpoint=server.endpoint).get("a") == b"one"
+
+
+def test_a_server_that_does_not_answer_for_long_is_told_in_a_sentence(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 0.3)
+    with FaultyProxy(server.port) as proxy:
+        store = S3ObjectStore(BUCKET, "shop", endpoint=proxy.endpoint)
+        proxy.faults = ["slow down"] * 50
+        with pytest.raises(StateUnavailable) as slow:
+            store.get("a")
+        proxy.faults = ["reset"] * 50
+        with pytest.raises(StateUnavailable) as gone:
+            store.create("a", b"")
+
+    assert str(slow.value).splitlines()[0] == f"s3://lake/shop at {proxy.endpoint} does not answer: SlowDown"
+    assert "The app goes on where it was when the store is there again" in str(gone.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("full", DiskFull, "no space is left at {store} (InsufficientStorage)"),
+        ("forbidden", StateRefused, "{store} forbids it: ticks/1 (AccessDenied)"),
+        ("not implemented", StateRefused, "{store} refuses the request: NotImplemented"),
+    ],
+)
+def test_what_a_server_refuses_is_told_at_once(server: S3Server, fault: str, kind: type[Exception], said: str) -> None:
+    with FaultyProxy(server.port) as proxy:
+        store = S3ObjectStore(BUCKET, "shop", endpoint=proxy.endpoint)
+        proxy.faults = [fault]
+        with pytest.raises(kind) as error:
+            store.create("ticks/1", b"one")
+
+    assert str(error.value).splitlines()[0] == said.format(store=store.shown)
+    assert proxy.requests == 1
+
+
+def test_wrong_credentials_and_a_missing_bucket_are_told_at_once(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = ObjectAddress.parse(server.address("shop", bucket="pond")).open()
+    with pytest.raises(StateRefused, match='there is no bucket "pond"'):
+        missing.get("a")
+    with pytest.raises(StateRefused, match='there is no bucket "pond"'):
+        missing.create("a", b"one")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(StateRefused) as wrong:
+        S3ObjectStore(BUCKET, "shop", endpoint=server.endpoint).list("ticks/")
+
+    assert "does not take the credentials (SignatureDoesNotMatch)" in str(wrong.value)
+    assert "wrong" not in str(wrong.value)
