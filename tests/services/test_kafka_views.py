@@ -22,7 +22,7 @@ from tests.services.kafka_broker import KafkaBroker, eventually
 from tests.services.kafka_view_runner import shop
 
 ROOT = Path(__file__).parents[2]
-KILLS = 2 * int(os.environ.get("HEADWATER_THOROUGH", "1"))
+KILLS = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 
 
 @pytest.fixture

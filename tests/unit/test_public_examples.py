@@ -43,14 +43,21 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Email: ("send",),  # the alert sink calls it; an example would need a mail server
     AmqpPublisher: ("start", "stop"),  # an example would need a broker; tests/services/inlets has one
     # Called by readers, writers, groups and maintenance: other rooms of the log.
-    Log: ("opened", "check_open", "mark_dirty", "note_recovery", "settle_commits", "wake_maintenance"),
+    Log: (
+        *("opened", "check_open", "mark_dirty", "note_recovery", "settle_commits", "wake_maintenance"),
+        # Of the contract of a log (log/contract.py): asked by views, sinks and the server.
+        *("address", "capabilities", "find_topic", "limited_cut", "local", "multiset", "shown", "topic_names"),
+    ),
     Topic: (
         *("after_fork", "clock", "close", "directory", "id", "json_batch", "new_reader", "open_partitions"),
         *("partition", "read_partition", "reader", "refresh", "row", "row_batch", "row_for_reading", "wait"),
+        # Of the contract of a log, and what captures, inlets and Spark ask.
+        *("change_settings", "check_bounds", "count_dropped", "lag", "last_sequence", "layout", "places", "progress"),
+        *("ranges", "remove", "rows_most", "sealed_at", "start_moved_us", "sync", "watched_by", "whole_after"),
     ),
     # Called by a transaction, for its parts, and by a subscription.
     Producer: ("require_newest",),
-    Table: ("upserts", "inserts", "deletes", "removal"),
+    Table: ("upserts", "inserts", "deletes"),
     Consumer: ("commit_in", "is_pending"),
     Worker: ("accept_in",),
 }
