@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from headwater.app_declarations import AppDeclarations
 from headwater.demo.demo_command import SHORT_LIVED
 from headwater.views.compiler import compile as compiling
 
@@ -56,6 +57,16 @@ LONGEST_FIRST = (
     "browser",  # late: its server and engine run to the end
     "compiler",
 )
+
+if os.environ.get("HEADWATER_STATE") == "folder":  # the views' suites over state on an object store: tests/spark, crash
+    declared_here = AppDeclarations.__init__
+
+    def declared_on_a_store(self: AppDeclarations, name: str, home: Any = None, **options: Any) -> None:
+        place = Path(home if home is not None else f"./{name}-data").absolute()
+        options.setdefault("state", f"file://{place.parent}/{place.name}-state/{name}")
+        declared_here(self, name, home, **options)
+
+    AppDeclarations.__init__ = declared_on_a_store  # type: ignore[method-assign]
 
 
 class Sharing(LoadFileScheduling):

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headwater.errors import DiskFull, StateRefused, StateUnavailable
@@ -23,6 +24,7 @@ from headwater.log.storage.files import Files
 from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 
 TEMPORARY = ".temporary"  # the folder of files that have no name yet
+LEFT_SECONDS = 86_400  # nobody writes a file for so long
 
 
 class FolderStore(ObjectStore):
@@ -116,7 +118,16 @@ class FolderStore(ObjectStore):
         if target.parent not in self._folders:
             self._files.make_dir(target.parent, label="object.make_directory")
             self._folders.add(target.parent)
+            if target.parent.name == TEMPORARY:
+                self._sweep(target.parent)
         return target
+
+    def _sweep(self, temporary: Path) -> None:
+        """Remove what processes have left that were killed."""
+        for path in temporary.iterdir():
+            with suppress(FileNotFoundError):  # its owner was quicker
+                if time.time() - path.stat().st_mtime > LEFT_SECONDS:
+                    self._files.unlink(path, label="object.sweep")
 
     @contextmanager
     def _temporary(self, data: bytes | Path) -> Iterator[Path]:
