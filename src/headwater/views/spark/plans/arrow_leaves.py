@@ -1,7 +1,7 @@
 """Leaves of kept plans: Arrow tables in the JVM's memory, which can be replaced between two runs.
 
-What it is: ``LeafRows``, a table that is encoded once, however many plans read it; ``ArrowLeaf``, a frame over such rows
-whose rows can be replaced without planning again; ``leaf_reader``, the same from within Java.
+What it is: ``LeafRows``, a table that is encoded once, however many plans read it; ``ArrowLeaf``, a frame over such
+rows whose rows can be replaced without planning again; ``leaf_reader``, the same from within Java.
 Invariants: a leaf has one partition, and gives the rows that were bound to it last. The rows of a ``LeafRows`` never
 change. Nothing is left on disk: tables pass through memory that both processes see.
 Not here: what reads the leaves (``plan_cache.py``); large tables, which are Parquet files (``views/spark/scans.py``).
