@@ -276,7 +276,10 @@ class StateStore:
         for name, shape in self._shapes_of(prepared).items():
             trace, known = self._current(traces, name), self._entries.get(name)
             if known is None or known[0] is not trace or known[1] is not shape:
-                known = self._entries[name] = (trace, shape, _entry(*shape, trace.runs))
+                known_shape = known is not None and known[1] is shape
+                entry = {**known[2]} if known is not None and known_shape else _entry(*shape, ())
+                entry["runs"] = [run.to_json() for run in trace.runs]
+                known = self._entries[name] = (trace, shape, entry)
             found[name] = known[2]
         return found
 
