@@ -27,8 +27,10 @@ BROADCAST_BYTES_MAX = 64 << 20
 COMPILED_TABLES_MAX = 6
 COMPILED_TABLE_ROWS_MIN = 50_000
 
-# Leaves up to this size are joined by hash, which is quicker and takes memory; larger ones by sorting.
-FEW_BYTES_MAX = 4 << 20
+# Leaves up to this size are joined by hash, which is quicker and takes some five times as much memory; larger ones by
+# sorting. That is another plan, whose code Java has not compiled yet: at 4 MB the first tick that was too large for the
+# plan of the small ones took Java 3.6 s of processor time instead of 0.4.
+FEW_BYTES_MAX = 16 << 20
 # A cross join of more pairs than this is a job, which can be given up; the driver lane looks up between batches only.
 LANE_PAIRS_MAX = 10_000_000
 # A leaf travels inside the task when its plan runs as a job: a larger one goes by a file.
