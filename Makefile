@@ -9,8 +9,8 @@ ARGS ?=
 # a folder with spaces in its name works.
 # The tests start hundreds of processes: without compiled files each of them compiles what it imports, 0.2 to 0.4 s.
 RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
-# Two at a time, each with a Spark of its own: half of a test is waiting.
-TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
+# Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
+TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
 .PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help

@@ -1,6 +1,6 @@
 """How the tests are shared out between the processes.
 
-What it is: by file, and some folders whole, because their files share something that takes long to start. Every second
+What it is: by file, and some folders whole, because their files share something that takes long to start. Every third
 process prefers the files that keep one Spark busy, the others prefer those that mostly wait for servers and processes:
 so that a core is seldom idle, and the second Spark is started late or never. The longest files come first, so that no
 process waits for another in the end.
@@ -28,7 +28,14 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
 
 collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
-TOGETHER = ("tests/browser/", "tests/services/federation/")
+# Files that one process runs: they share a browser, a Spark, a MariaDB, or a Kafka with a PostgreSQL and a Redis.
+TOGETHER = {
+    "tests/browser/": "browser",
+    "tests/services/captures/": "captures",
+    "tests/services/federation/": "tests/services/federation/",
+    "tests/services/sinks/": "sinks",
+    "tests/services/test_kafka_": "sinks",
+}
 SPARK = ("tests/spark/", "tests/crash/test_views_", "tests/services/federation/")  # they share the process's own Spark
 LONGEST_FIRST = (
     "services/server/test_hostile_spark.py",
@@ -44,6 +51,7 @@ LONGEST_FIRST = (
     "crash/test_every_boundary.py",
     "spark/trouble/test_constructs.py",
     "spark/test_tpch.py",
+    "spark/test_unequal_joins_on_spark.py",
     "unit/docs/test_docs.py",
     "crash/test_views_survive_kill.py",
     "services/server/test_subscriptions.py",
@@ -70,13 +78,14 @@ if os.environ.get("HEADWATER_STATE") == "folder":  # the views' suites over stat
 
 
 class Sharing(LoadFileScheduling):
-    """By file, but some folders whole; those of Spark to every second process first."""
+    """By file, but some folders whole; those of Spark to every third process first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        of_group = (group for files, group in TOGETHER.items() if nodeid.startswith(files))
+        return next(of_group, super()._split_scope(nodeid))
 
     def _assign_work_unit(self, node: Any) -> None:
-        wants_spark = int(node.gateway.id.removeprefix("gw")) % 2 == 0
+        wants_spark = int(node.gateway.id.removeprefix("gw")) % 3 == 0
         preferred = next((scope for scope in self.workqueue if scope.startswith(SPARK) == wants_spark), None)
         if preferred is not None:
             self.workqueue.move_to_end(preferred, last=False)

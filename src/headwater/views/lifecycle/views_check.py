@@ -113,7 +113,7 @@ class ViewsCheck:
 
     def _remote(self, manifests: Manifests) -> Callable[[Path, RunFile], str | None]:
         """Look at the commits of an app whose state is on an object store; returns what looks at its files."""
-        remote = RemoteFiles(self.log.catalog, manifests.app)
+        remote = RemoteFiles(self.log.local.catalog, manifests.app)
         behind = remote.behind()
         if behind:
             message = f"{behind} commits of the store are not in the catalog's copy"
