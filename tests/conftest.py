@@ -35,6 +35,7 @@ TOGETHER = {
     "tests/services/federation/": "tests/services/federation/",
     "tests/services/sinks/": "sinks",
     "tests/services/test_kafka_": "sinks",
+    "tests/services/test_log_conformance": "sinks",
 }
 SPARK = ("tests/spark/", "tests/crash/test_views_", "tests/services/federation/")  # they share the process's own Spark
 LONGEST_FIRST = (
