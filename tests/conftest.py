@@ -47,6 +47,7 @@ LONGEST_FIRST = (
     "services/captures/test_conformance.py",
     "services/sinks/test_conformance.py",
     "services/server/test_engine.py",
+    "services/test_kafka_views.py",
     "spark/test_leading_views.py",
     "spark/test_windows_equal_batch.py",
     "crash/test_every_boundary.py",

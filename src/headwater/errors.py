@@ -41,6 +41,7 @@
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
     │   ├── ViewPaused           a view is paused after a failure and has not reached the token
+    │   ├── LogUnavailable       the cluster that the log is on does not answer
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
     │   ├── StateUnavailable     the object store of an app's state does not answer
@@ -366,6 +367,12 @@ class ViewPaused(Unavailable):
     """A view is paused after a failure and has not reached the requested token."""
 
     code = "view_paused"
+
+
+class LogUnavailable(Unavailable):
+    """The cluster that the log is on does not answer; a running app waits for it."""
+
+    code = "log_unavailable"
 
 
 class SourceUnavailable(Unavailable):

@@ -92,7 +92,9 @@ def test_the_readmes_app_runs_unchanged(address: str, tmp_path: Path) -> None:
     app.close()
 
 
-def test_views_are_what_the_model_says_after_each_tick(address: str, tmp_path: Path) -> None:
+def test_views_are_what_the_model_says_after_each_tick_and_after_the_broker_was_away(
+    kafka: KafkaBroker, address: str, tmp_path: Path
+) -> None:
     app = shop(str(tmp_path), address)
     model = Model(app, seed=1)
 
@@ -110,6 +112,14 @@ def test_views_are_what_the_model_says_after_each_tick(address: str, tmp_path: P
     frame = spark.read.format("headwater").option("home", address).option("topic", "clicks").load()
     pages = {row["page"]: row["count"] for row in frame.groupBy("page").count().collect()}
     assert (exact.count(), pages) == (len(model.clicked), dict(Counter(page for _, page in model.clicked)))
+
+    app.start()
+    kafka.kill()
+    kafka.start()
+    last = model.change()
+    eventually(lambda: _covers(app, last), "a tick after the broker came back")
+    app.stop()
+    assert shown(app) == model.views()
     app.close()
 
 

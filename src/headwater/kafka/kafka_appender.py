@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.errors import Fenced, RowRefused
+from headwater.errors import Fenced, LogUnavailable, RowRefused
 from headwater.kafka.kafka_address import KafkaAddress
-from headwater.kafka.kafka_client import KafkaFailure, client
+from headwater.kafka.kafka_client import RECONNECT_SECONDS, KafkaFailure, client
 from headwater.kafka.kafka_keys import key_bytes, partitions_of
 from headwater.kafka.kafka_transactions import KafkaRecord, KafkaTransactions, Places, Positions, ProducerFenced
 from headwater.log.schema.event_metadata import METADATA_SCHEMA, taken_apart
@@ -46,7 +46,7 @@ class KafkaAppends:
         self._lock = threading.Lock()
         self._transactions: KafkaTransactions | None = None
         self._single: Any = None
-        self._failure = KafkaFailure(address.cluster)
+        self._failure = KafkaFailure(address.cluster, LogUnavailable)
         # Of this process alone: it shuts nobody out. What it leaves open is ended by the transaction's time-out.
         self._id = f"headwater/{address.prefix}{uuid.uuid4().hex}"
 
@@ -100,6 +100,7 @@ class KafkaAppends:
             producer = self._single
         done: list[tuple[Any, Any]] = []
         place = -1 if record.partition is None else record.partition
+        producer.poll(0)  # so that what happened while nobody wrote is heard of, and over
         self._failure.forget()
         try:
             producer.produce(
@@ -112,10 +113,12 @@ class KafkaAppends:
             )
         except client().KafkaException as error:
             raise self._told(error.args[0], topic) from error
-        deadline = time.monotonic() + DELIVERY_SECONDS_MAX
+        began = time.monotonic()
         while not done:
             producer.poll(STEP_S)
-            if not done and (self._failure.hopeless or time.monotonic() > deadline):
+            took = time.monotonic() - began
+            # A client that has just lost its connection says that all brokers are down while it makes a new one.
+            if not done and took > (RECONNECT_SECONDS if self._failure.hopeless else DELIVERY_SECONDS_MAX):
                 self._give_up(producer)
                 raise self._failure.told()
         (failed, message) = done[0]

@@ -23,6 +23,7 @@ from headwater.errors import InvalidDeclaration, MissingExtra, Unavailable
 
 REQUEST_SECONDS_MAX = 10.0
 LEADER_SECONDS_MAX = 10.0
+RECONNECT_SECONDS = 3.0  # within this a client that lost its connection has a new one, if a broker answers
 LOOK_S = 0.05
 SERVERS = re.compile(r"[^\s,/@]+:\d{1,5}(,[^\s,/@]+:\d{1,5})*")
 OURS = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
@@ -105,8 +106,9 @@ _QUIET.setLevel(logging.CRITICAL)
 class KafkaFailure:
     """What went wrong with a client in the background, and what is wrong with an error, in a sentence."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, raised: type[Unavailable] = Unavailable) -> None:
         self.cluster = cluster
+        self._raised = raised
         self.last: Any = None  # a KafkaError
         self.hopeless = False  # no broker will answer for now
 
@@ -130,16 +132,16 @@ class KafkaFailure:
         name = "" if found is None else found.name()
         text = "no answer in time" if found is None else re.sub(r"\s+", " ", found.str())[:200]
         if name == "_AUTHENTICATION":
-            return Unavailable(f"{where} refuses the credentials: {text}", hint="Correct them in settings={…}.")
+            return self._raised(f"{where} refuses the credentials: {text}", hint="Correct them in settings={…}.")
         if name == "_SSL":
-            return Unavailable(
+            return self._raised(
                 f"{where} cannot be reached by TLS: {text}", hint="Check security.protocol and ssl.ca.location."
             )
         if name in ("", "_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT", "_RESOLVE"):
-            return Unavailable(f"{where} does not answer: {text}", hint="Check that it runs. It is retried.")
+            return self._raised(f"{where} does not answer: {text}", hint="Check that it runs. It is retried.")
         if name.endswith("_AUTHORIZATION_FAILED"):
-            return Unavailable(f"{where} does not allow {doing or 'this'}: {text}", hint="Give the user the right.")
-        return Unavailable(f"{where} failed{f' {doing}' if doing else ''}: {text}", hint="It is retried.")
+            return self._raised(f"{where} does not allow {doing or 'this'}: {text}", hint="Give the user the right.")
+        return self._raised(f"{where} failed{f' {doing}' if doing else ''}: {text}", hint="It is retried.")
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,8 @@ class KafkaTopicFacts:
 class KafkaAdmin:
     """Asks a cluster for topics and offsets."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self.failure = KafkaFailure(cluster)
+    def __init__(self, cluster: KafkaCluster, raised: type[Unavailable] = Unavailable) -> None:
+        self.failure = KafkaFailure(cluster, raised)
         self._cluster = cluster
         self._kafka = client()
         self._connect()

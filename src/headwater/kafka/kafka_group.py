@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration
-from headwater.kafka.kafka_client import KafkaFailure, client
+from headwater.kafka.kafka_client import RECONNECT_SECONDS, KafkaFailure, client
 from headwater.log.batch import Batch
 from headwater.log.groups.groups import GroupDescription
 from headwater.log.groups.readers import ReaderLag
@@ -92,7 +92,8 @@ class KafkaConsumer:
             raise ClosedError("this consumer was closed", hint="Make another one: topic.consumer(group).")
         if self.auto_commit:
             self.commit()
-        seconds = to_timeout(timeout)
+        self._failure.forget()
+        began, seconds = time.monotonic(), to_timeout(timeout)
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = STEP_S if deadline is None else min(STEP_S, max(0.0, deadline - time.monotonic()))
@@ -101,7 +102,7 @@ class KafkaConsumer:
                 return self._batch(first)
             if first is not None and not first.error().retriable():
                 raise self._failure.told(first.error(), doing=f'reading topic "{self.topic.name}"')
-            if self._failure.hopeless:
+            if self._failure.hopeless and time.monotonic() - began > RECONNECT_SECONDS:
                 raise self._failure.told()
             if deadline is not None and time.monotonic() >= deadline:
                 return None

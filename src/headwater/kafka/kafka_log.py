@@ -20,7 +20,15 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.durations import Duration, to_seconds
-from headwater.errors import ClosedError, DeclarationConflict, Misuse, NotYetCovered, Unavailable, UnknownTopic
+from headwater.errors import (
+    ClosedError,
+    DeclarationConflict,
+    LogUnavailable,
+    Misuse,
+    NotYetCovered,
+    Unavailable,
+    UnknownTopic,
+)
 from headwater.hints import suggestion
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_appender import KafkaAppends
@@ -59,7 +67,7 @@ class KafkaLog:
         self.closed = False
         self.read_only = False
         self.kept_bytes_max = KEPT_BYTES_MAX
-        self.admin = KafkaAdmin(self.place.cluster)
+        self.admin = KafkaAdmin(self.place.cluster, LogUnavailable)
         self.declarations = KafkaDeclarations(self.place, self.admin)
         self.appends = KafkaAppends(self.place)
         self.wakes = KafkaWakes(self.place.cluster)

@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headwater.errors import OffsetOutOfRange, Unavailable, UnknownTopic
-from headwater.kafka.kafka_client import REQUEST_SECONDS_MAX, KafkaCluster, KafkaFailure, client
+from headwater.errors import LogUnavailable, OffsetOutOfRange, Unavailable, UnknownTopic
+from headwater.kafka.kafka_client import RECONNECT_SECONDS, REQUEST_SECONDS_MAX, KafkaCluster, KafkaFailure, client
 
 MESSAGES_MAX = 20_000  # given at once
 WAIT_S = 0.005
@@ -33,7 +33,7 @@ class RangeReader:
         self.cluster = cluster
         self.topic = topic
         self._kafka = client()
-        self._failure = KafkaFailure(cluster)
+        self._failure = KafkaFailure(cluster, LogUnavailable)
         self._consumer = cluster.client(
             self._kafka.Consumer,
             self._failure,
@@ -56,13 +56,14 @@ class RangeReader:
         if self._at != (number, start):
             self._consumer.assign([self._kafka.TopicPartition(self.topic, number, start)])
         self._at = None  # a reader that is left in the middle begins again
+        self._failure.forget()
         position, heard = start, time.monotonic()
         while position < stop:
             # Not more than the range may hold: what is beyond stays for the next one.
             messages = self._consumer.consume(min(MESSAGES_MAX, stop - position), WAIT_S)
             if messages:
                 heard = time.monotonic()
-            elif self._failure.hopeless or time.monotonic() - heard > REQUEST_SECONDS_MAX:
+            elif time.monotonic() - heard > (RECONNECT_SECONDS if self._failure.hopeless else REQUEST_SECONDS_MAX):
                 raise self._failure.told()
             found = []
             beyond = False

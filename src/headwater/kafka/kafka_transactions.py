@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from headwater.errors import Misuse, SinkRefused
-from headwater.kafka.kafka_client import FENCED, KafkaCluster, KafkaFailure, client
+from headwater.kafka.kafka_client import FENCED, RECONNECT_SECONDS, KafkaCluster, KafkaFailure, client
 
 BEGIN_SECONDS_MAX = 30.0
 COMMIT_SECONDS_MAX = 60.0
@@ -94,6 +94,8 @@ class KafkaTransactions:
 
         Returns the offset after the last record of each topic and partition.
         """
+        with suppress(self._kafka.KafkaException):
+            self._producer.poll(0)  # so that what happened while nobody wrote is heard of, and over
         self.failure.forget()
         self._awaited(lambda _: self._producer.begin_transaction(), 0)
         self._in_transaction = True
@@ -143,7 +145,7 @@ class KafkaTransactions:
 
     def _awaited(self, call: Callable[[float], Any], seconds_max: float) -> None:
         """Call until it is done: a call that timed out, or met a coordinator that starts, is continued by the next."""
-        deadline = time.monotonic() + seconds_max
+        began = time.monotonic()
         while True:
             try:
                 call(STEP_SECONDS)
@@ -151,7 +153,8 @@ class KafkaTransactions:
             except self._kafka.KafkaException as error:
                 with suppress(self._kafka.KafkaException):  # one that ends the producer; the call has it too
                     self._producer.poll(ROOM_SECONDS)  # so that errors in the background are heard of
-                late = self.failure.hopeless or time.monotonic() > deadline
+                allowed = min(seconds_max, RECONNECT_SECONDS) if self.failure.hopeless else seconds_max
+                late = time.monotonic() - began > allowed
                 if late or not error.args[0].retriable():
                     raise self._meant(error) from error
 

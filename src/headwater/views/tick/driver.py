@@ -3,8 +3,9 @@
 What it is: ``TickDriver``, the loop of ``app.run()``: tick until nothing waits, then sleep until the log wakes it.
 Invariants: it knows nothing of a tick but when to call it: the manifest is the truth, and a tick takes what the log
 holds. A row that is appended between a tick and the sleep wakes it. An error of a tick ends the loop, and reaches the
-caller as it was raised. No tick runs on the main thread, where Ctrl-C would be raised between any two steps, a lock's
-among them, or be lost in a call-back of C code; and the main thread never sleeps for long.
+caller as it was raised; but a log that does not answer is waited for. No tick runs on the main thread, where Ctrl-C
+would be raised between any two steps, a lock's among them, or be lost in a call-back of C code; and the main thread
+never sleeps for long.
 Not here: what a tick does (``engine.py``); how waking works (``log/storage/wake.py``).
 Read next: ``engine.py``.
 """
@@ -12,20 +13,25 @@ Read next: ``engine.py``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 
+from headwater.errors import LogUnavailable
 from headwater.log.event_time import capture_markers, heartbeats
 from headwater.log.storage.wake import Waker
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.reports import TickReport
 
+logger = logging.getLogger("headwater.views")
+
 GRACE_S = 2.0  # for the running tick at Ctrl-C, before it is given up
 CANCEL_S, CANCELS_MAX = 0.5, 120  # after that the thread is left to itself: it ends with the process
 # The main thread looks up so often: a Ctrl-C that comes just before it falls asleep does not wake it.
 LOOK_S = 0.5
+RETRY_S = 2.0  # a log that does not answer
 IDLE_S = 1.0  # a look at the log without being woken: the first heartbeat makes a topic that is not watched yet
 
 
@@ -65,9 +71,13 @@ class TickDriver:
                 self._advance()
             self._caught_up.put(None)
             while not self._stopping.is_set():
-                self._watch()
-                seen = self._waker.count()  # before the tick looks: what comes later moves the count
-                self._advance()
+                try:
+                    self._watch()
+                    seen = self._waker.count()  # before the tick looks: what comes later moves the count
+                    self._advance()
+                except LogUnavailable as error:  # a failed tick has changed nothing
+                    self._wait_for_log(error)
+                    continue
                 if not self._stopping.is_set() and not self._waker.wait(seen, IDLE_S) and not self._has_spark():
                     raise ConnectionError("Spark has ended")  # no tick would notice while no row comes
         except BaseException as error:
@@ -75,6 +85,11 @@ class TickDriver:
         finally:
             self._waker.close()
             self._caught_up.put(None)
+
+    def _wait_for_log(self, error: LogUnavailable) -> None:
+        """A log on a cluster that does not answer is waited for: it may come back, and no row is lost meanwhile."""
+        logger.warning("no tick: %s; it is tried again", error.message)
+        self._waker.wait(self._waker.count(), RETRY_S)
 
     def _advance(self) -> None:
         """Tick until nothing waits."""

@@ -1,0 +1,122 @@
+"""Rows as messages of Kafka and back: each value as it was, by Arrow's parser as by our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import RowRefused
+from headwater.kafka import kafka_values
+from headwater.kafka.kafka_keys import key_bytes, key_values
+from headwater.kafka.kafka_values import KafkaValues, quick_json
+from headwater.log.catalog.registry import TopicRow
+from headwater.log.schema.normalization import normalize_schema
+from headwater.log.topic_rows import nullable
+from headwater.log.topic_settings import TopicSettings
+from tests.unit.typed_rows import key_types, values
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a consumer gives of a message."""
+
+    sent: Any
+    at: int
+
+    def key(self) -> Any:
+        return self.sent.key
+
+    def value(self) -> Any:
+        return self.sent.value
+
+    def headers(self) -> Any:
+        return list(self.sent.headers)
+
+    def offset(self) -> int:
+        return self.at
+
+    def partition(self) -> int:
+        return 0
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_700_000_000_000
+
+
+def topic_row(ddl: str, **options: Any) -> TopicRow:
+    return TopicRow(1, "t", TopicSettings(**options), {1: normalize_schema(ddl)}, 0, 0)
+
+
+def sent(form: KafkaValues, batch: pa.RecordBatch, **options: Any) -> list[Message]:
+    return [Message(record, at) for at, record in enumerate(form.records(batch, 0, **options))]
+
+
+PLAIN = "id BIGINT, small TINYINT, name STRING, flag BOOLEAN, ratio DOUBLE"
+plain_rows = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "small": st.none() | st.integers(-128, 127),
+        "name": st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+        "flag": st.none() | st.booleans(),
+        "ratio": st.none() | st.floats(allow_nan=False),
+    }
+)
+
+
+@settings(deadline=None)
+@given(st.lists(plain_rows, min_size=1, max_size=20))
+def test_arrows_parser_reads_what_ours_reads(rows: list[dict[str, Any]]) -> None:
+    row = topic_row(PLAIN, key=("id",))
+    form = KafkaValues(lambda: row, "arrow")
+    given_rows = pa.RecordBatch.from_pylist(rows, schema=nullable(row.schema))
+    messages = sent(form, given_rows)
+
+    quick = quick_json(messages, nullable(row.schema), ("id",))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kafka_values, "quick_json", lambda *_: None)
+        slow = form.batch(messages, 0)
+
+    assert slow.select(given_rows.schema.names).equals(given_rows)
+    assert quick is None or quick.equals(slow.select(quick.schema.names))
+    assert quick is not None or any(each["ratio"] in (float("inf"), float("-inf")) for each in rows)
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b"7", b'{"id":1}{"id":2}', b'{"id":1,"small":300}', b'{"id":"1"}', b"{", b'{"name":"\xff"}']
+)
+def test_what_is_no_row_is_refused_with_its_place(value: bytes) -> None:
+    row = topic_row(PLAIN, key=("id",))
+    form = KafkaValues(lambda: row, "arrow")
+    good = kafka_values.KafkaRecord(b"1", b'{"id":1}')
+
+    with pytest.raises(RowRefused, match=r't\[0\]@1 is not a row of topic "t"'):
+        form.batch([Message(good, 0), Message(kafka_values.KafkaRecord(b"2", value), 1)], 0)
+
+
+def test_a_message_of_several_lines_is_one_row() -> None:
+    row = topic_row(PLAIN, key=("id",))
+    pretty = kafka_values.KafkaRecord(b"7", b'{\n  "name": "Ada"\n}\n')
+
+    found = KafkaValues(lambda: row, "arrow").batch([Message(pretty, 3)], 0).to_pylist()
+
+    assert [(each["id"], each["name"], each["_offset"]) for each in found] == [(7, "Ada", 3)]
+
+
+@settings(deadline=None)
+@given(key_types.flatmap(lambda kind: st.tuples(st.just(kind), values(kind, nullable=False))))
+def test_a_key_comes_back_from_its_bytes(typed: tuple[pa.DataType, Any]) -> None:
+    kind, value = typed
+    columns = pa.schema([("id", kind)])
+    row = TopicRow(1, "t", TopicSettings(key=("id",)), {1: columns}, 0, 0)
+    form = KafkaValues(lambda: row, "arrow")
+    batch = pa.RecordBatch.from_pylist([{"id": value}], schema=columns)
+
+    (message,) = sent(form, batch, deleted=True)
+
+    assert message.value() is None
+    assert form.batch([message], 0).select(["id"]).equals(batch.cast(nullable(columns)))
+    assert set(key_values(key_bytes(batch)[0], columns)) == {"id"}
