@@ -312,6 +312,8 @@ class StateStore:
             trace = traces.get(name)
             if isinstance(trace, Trace) and set(replaced) <= set(trace.runs):
                 traces = {**traces, name: trace.with_merge(replaced, merged)}
+            elif isinstance(trace, Trace) and merged is not None and self.small is not None:
+                self.small.written([(trace.folder.name, merged.name)])  # no manifest will list it
         self._open = traces
         return traces
 
