@@ -46,6 +46,7 @@ LONGEST_FIRST = (
     "spark/test_tpch.py",
     "unit/docs/test_docs.py",
     "crash/test_views_survive_kill.py",
+    "crash/test_views_on_stores.py",
     "services/server/test_subscriptions.py",
     "services/sinks/test_killed.py",
     "services/server/test_watchdog.py",
