@@ -56,6 +56,7 @@ LONGEST_FIRST = (
     "spark/test_unequal_joins_on_spark.py",
     "unit/docs/test_docs.py",
     "crash/test_views_survive_kill.py",
+    "crash/test_views_on_stores.py",
     "services/server/test_subscriptions.py",
     "services/sinks/test_killed.py",
     "services/server/test_watchdog.py",

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headwater.errors import DiskFull, StateRefused, StateUnavailable
+from headwater.errors import DiskFull, HeadwaterError, StateRefused, StateUnavailable
 from headwater.log.storage.files import Files
 from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 
@@ -147,7 +147,11 @@ class FolderStore(ObjectStore):
     def _translated(self, name: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, HeadwaterError) as told:
+            # ``Files`` tells of the home: this is another folder.
+            error = told if isinstance(told, OSError) else told.__cause__
+            if not isinstance(error, OSError):
+                raise
             reason = os.strerror(error.errno) if error.errno else str(error)
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK) and error.filename2:
                 raise StateRefused(

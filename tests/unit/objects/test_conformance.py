@@ -74,6 +74,18 @@ def fail(number: int, *, second: bool = False) -> Callable[..., None]:
     return failing
 
 
+def test_a_folder_that_cannot_be_made_is_told_as_such_and_not_as_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+
+    with pytest.raises(StateRefused, match="cannot be written: Permission denied"):
+        FolderStore(tmp_path / "shared").create("ticks/1", b"one")
+
+
 @pytest.mark.parametrize(
     ("number", "kind", "said"),
     [
