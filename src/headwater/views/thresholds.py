@@ -40,7 +40,8 @@ TASK_BYTES_MAX = 64 << 20
 
 # Beyond so many keys Spark's scan is quicker than a lookup on the driver.
 LOOKUP_KEYS_MAX = 200_000
-# A lookup of more keys than this part of the state's rows touches nearly every block: the whole state is read instead.
+# A lookup of more keys than this part of the state's rows touches nearly every block: the whole state is read instead;
+# that of an input, when its changes are too many for one task as well.
 LOOKUP_PART = 0.25
 # More keys than this are never looked up, however many rows there are: on the driver the rows found would take some 200
 # bytes each of memory. One pass over the state writes them to files instead.
