@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 4096  # tables
 REMEMBERED_BYTES_MAX = 32 << 20
-COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+PLAIN, COMPRESSED = pa.ipc.IpcWriteOptions(), pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class SmallRuns:
@@ -61,7 +61,7 @@ class SmallRuns:
             return None
         table = gathered(table)
         sink = pa.BufferOutputStream()
-        options = None if table.nbytes <= thresholds.TINY_RUN_BYTES_MAX else COMPRESSED
+        options = PLAIN if table.nbytes <= thresholds.TINY_RUN_BYTES_MAX else COMPRESSED
         with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table)
         rows = sink.getvalue().to_pybytes()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+OPTIONS = pa.ipc.IpcWriteOptions()  # without any Arrow asks the environment, each time
 BATCH_ROWS = 4096  # a run in the driver lane looks between two batches whether it is to end
 
 
@@ -99,7 +100,7 @@ class LeafRows:
         """The rows as an Arrow stream."""
         # Two threads at once may both encode: the same rows, twice.
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.table.schema) as writer:
+        with pa.ipc.new_stream(sink, self.table.schema, options=OPTIONS) as writer:
             writer.write_table(self.table, max_chunksize=BATCH_ROWS)
             if not self.table.num_rows:  # a table of no rows is no batch at all; Spark wants one
                 writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
