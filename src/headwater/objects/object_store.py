@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
