@@ -9,10 +9,10 @@ ARGS ?=
 # a folder with spaces in its name works.
 # The tests start hundreds of processes: without compiled files each of them compiles what it imports, 0.2 to 0.4 s.
 RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
-# Two at a time, each with a Spark of its own: half of a test is waiting.
-TESTS = -n 2 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
+# Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
+TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
+.PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -44,7 +44,7 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
+bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -69,6 +69,10 @@ bench-ticks: .venv/.ready  ## a million ticks without Spark: files, the catalog,
 
 bench-soak: .venv/.ready  ## eight views at 20 appends a second for an hour: memory, handles, files, the time of ticks; ARGS="--minutes 5"
 	@$(RUN) .venv/bin/python -m bench.soak_bench $(ARGS)
+
+bench-store: .venv/.ready  ## ticks whose state is in the home, in a folder and on S3Proxy, by turns; ARGS="--ticks 300"
+	@bash bench/setup.sh
+	@$(RUN) .venv/bin/python -m bench.store_bench $(ARGS)
 
 bench-capture: .venv/.ready  ## PostgreSQL captured, beside COPY and pg_recvlogical; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.capture_bench $(ARGS)

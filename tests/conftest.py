@@ -1,6 +1,6 @@
 """How the tests are shared out between the processes.
 
-What it is: by file, and some folders whole, because their files share something that takes long to start. Every second
+What it is: by file, and some folders whole, because their files share something that takes long to start. Every third
 process prefers the files that keep one Spark busy, the others prefer those that mostly wait for servers and processes:
 so that a core is seldom idle, and the second Spark is started late or never. The longest files come first, so that no
 process waits for another in the end.
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from headwater.app_declarations import AppDeclarations
 from headwater.demo.demo_command import SHORT_LIVED
 from headwater.views.compiler import compile as compiling
 
@@ -27,7 +28,15 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
 
 collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
-TOGETHER = ("tests/browser/", "tests/services/federation/")
+# Files that one process runs: they share a browser, a Spark, a MariaDB, or a Kafka with a PostgreSQL and a Redis.
+TOGETHER = {
+    "tests/browser/": "browser",
+    "tests/services/captures/": "captures",
+    "tests/services/federation/": "tests/services/federation/",
+    "tests/services/sinks/": "sinks",
+    "tests/services/test_kafka_": "sinks",
+    "tests/services/test_log_conformance": "sinks",
+}
 SPARK = ("tests/spark/", "tests/crash/test_views_", "tests/services/federation/")  # they share the process's own Spark
 LONGEST_FIRST = (
     "services/server/test_hostile_spark.py",
@@ -44,8 +53,10 @@ LONGEST_FIRST = (
     "crash/test_every_boundary.py",
     "spark/trouble/test_constructs.py",
     "spark/test_tpch.py",
+    "spark/test_unequal_joins_on_spark.py",
     "unit/docs/test_docs.py",
     "crash/test_views_survive_kill.py",
+    "crash/test_views_on_stores.py",
     "services/server/test_subscriptions.py",
     "services/sinks/test_killed.py",
     "services/server/test_watchdog.py",
@@ -58,15 +69,26 @@ LONGEST_FIRST = (
     "compiler",
 )
 
+if os.environ.get("HEADWATER_STATE") == "folder":  # the views' suites over state on an object store: tests/spark, crash
+    declared_here = AppDeclarations.__init__
+
+    def declared_on_a_store(self: AppDeclarations, name: str, home: Any = None, **options: Any) -> None:
+        place = Path(home if home is not None else f"./{name}-data").absolute()
+        options.setdefault("state", f"file://{place.parent}/{place.name}-state/{name}")
+        declared_here(self, name, home, **options)
+
+    AppDeclarations.__init__ = declared_on_a_store  # type: ignore[method-assign]
+
 
 class Sharing(LoadFileScheduling):
-    """By file, but some folders whole; those of Spark to every second process first."""
+    """By file, but some folders whole; those of Spark to every third process first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        of_group = (group for files, group in TOGETHER.items() if nodeid.startswith(files))
+        return next(of_group, super()._split_scope(nodeid))
 
     def _assign_work_unit(self, node: Any) -> None:
-        wants_spark = int(node.gateway.id.removeprefix("gw")) % 2 == 0
+        wants_spark = int(node.gateway.id.removeprefix("gw")) % 3 == 0
         preferred = next((scope for scope in self.workqueue if scope.startswith(SPARK) == wants_spark), None)
         if preferred is not None:
             self.workqueue.move_to_end(preferred, last=False)

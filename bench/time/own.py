@@ -14,6 +14,7 @@ from __future__ import annotations
 import statistics
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import headwater as hw
 from bench.time.events import DDL, LATE_MS_MAX, Answer, Events, answer_of, check
@@ -22,10 +23,14 @@ from bench.views.memory import peak_of
 from bench.views.scale import Lines
 from bench.views.throughput import seal
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 SUMS = """
     SELECT window(at, '1 minute').start AS minute, country, sum(amount) AS amount, count(*) AS events
     FROM events GROUP BY window(at, '1 minute'), country"""
 APPEND_ROWS = 200_000
+PLAIN_BAR = 0.85
 
 
 def measure(scale: Scale, folder: Path) -> Lines:
@@ -38,15 +43,19 @@ def measure(scale: Scale, folder: Path) -> Lines:
             topic.append(events.table.slice(start, APPEND_ROWS))
         seal(topic)
         everything, final = events.answer(), events.final_answer()
-        took: dict[str, list[float]] = {"now": [], "final": []}
-        for number in range(scale.runs + WARM_UPS):  # in turns, so that both find Spark equally warm
+        paths = sealed(topic)
+        spark = app._runtime.spark.newSession()
+        took: dict[str, list[float]] = {"now": [], "final": [], "plain": []}
+        for number in range(scale.runs + WARM_UPS):  # in turns, so that all find Spark equally warm
             took["now"].append(filled_in(app, f"now_{number}", everything))
             took["final"].append(filled_in(app, f"final_{number}", final, emit="final"))
-        lines.figure("Headwater", scale.events / statistics.median(took["now"][WARM_UPS:]), RATE)
-        lines.figure('Headwater, emit="final"', scale.events / statistics.median(took["final"][WARM_UPS:]), RATE)
-        files, seconds = plain(app, topic, everything, scale.runs)
-        lines.figure("plain Spark over the sealed files", scale.events / statistics.median(seconds), RATE)
-        lines.figure("sealed files", files, "files")
+            took["plain"].append(plain(spark, paths, everything))
+        seconds = {name: statistics.median(runs[WARM_UPS:]) for name, runs in took.items()}
+        lines.figure("Headwater", scale.events / seconds["now"], RATE)
+        lines.figure('Headwater, emit="final"', scale.events / seconds["final"], RATE)
+        lines.figure("plain Spark over the sealed files", scale.events / seconds["plain"], RATE)
+        lines.at_least("beside plain Spark", seconds["plain"] / seconds["now"], PLAIN_BAR)
+        lines.figure("sealed files", len(paths), "files")
         lines.figure("peak memory, Python and JVM", peak_of() / 1e9, "GB")
     return lines
 
@@ -63,19 +72,20 @@ def filled_in(app: hw.App, name: str, expected: Answer, *, emit: str = "now") ->
     return seconds
 
 
-def plain(app: hw.App, topic: hw.Topic, expected: Answer, runs: int) -> tuple[int, list[float]]:
-    """How many sealed files there are, and the seconds of plain Spark over them."""
-    from pyspark.sql import functions
-
+def sealed(topic: hw.Topic) -> list[str]:
+    """The topic's files, all of which are sealed."""
     listing = topic.files(topic.start_offsets(), topic.end_offsets())
     assert not listing.tails
-    paths = [str(file.path) for file in listing.files]
-    spark = app._runtime.spark.newSession()
-    took = []
-    for _ in range(runs + WARM_UPS):
-        began = time.perf_counter()
-        groups = spark.read.parquet(*paths).groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
-        rows = groups.agg(functions.sum("amount").alias("amount"), functions.count("*").alias("events")).toArrow()
-        took.append(time.perf_counter() - began)
-        check(answer_of(rows), expected)
-    return len(paths), took[WARM_UPS:]
+    return [str(file.path) for file in listing.files]
+
+
+def plain(spark: SparkSession, paths: list[str], expected: Answer) -> float:
+    """The seconds of plain Spark over the sealed files."""
+    from pyspark.sql import functions
+
+    began = time.perf_counter()
+    groups = spark.read.parquet(*paths).groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
+    rows = groups.agg(functions.sum("amount").alias("amount"), functions.count("*").alias("events")).toArrow()
+    seconds = time.perf_counter() - began
+    check(answer_of(rows), expected)
+    return seconds

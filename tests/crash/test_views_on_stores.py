@@ -142,9 +142,27 @@ def test_an_app_waits_for_a_store_that_comes_back_and_stops_with_a_sentence_at_o
                     app.tick()
                     judge(app, shop, replay)
 
-                server.kill()
+                sent: list[str] = []
+
+                def goes_away(method: str, path: str) -> str | None:
+                    if method == "PUT" and "/commits/" in path and not sent:
+                        sent.append(path)
+                        return "answer lost"  # it was committed, and nobody can tell
+                    return "503" if sent else None
+
                 shop.trade(app)
                 monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 0.5)
+                proxy.on_request = goes_away
+                with pytest.raises(StateUnavailable, match="does not answer: ServiceUnavailable"):
+                    app.tick()
+                proxy.on_request = None
+                before = app._runtime.manifests.tick()
+                app.tick()  # nothing is left to do: the tick was committed
+                assert app._runtime.manifests.tick() == before + 1
+                judge(app, shop, replay)
+
+                server.kill()
+                shop.trade(app)
                 with pytest.raises(StateUnavailable, match="does not answer"):
                     app.tick()
                 monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 30.0)

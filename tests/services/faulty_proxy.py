@@ -1,8 +1,8 @@
 """A proxy before an HTTP server that answers with faults, when it is told to.
 
 What it is: ``FaultyProxy`` passes requests on, one connection each. ``faults`` is what becomes of the next requests, in
-their order: an error instead of an answer, a connection that is reset, or an answer that is lost after the request
-took effect. ``on_request`` may decide for each request.
+their order: an error instead of an answer, silence, a connection that is reset, or an answer that is lost after the
+request took effect. ``on_request`` may decide for each request.
 Invariants: a fault that says so reaches the server; the others never do. It listens on loopback, in a thread.
 Not here: the server (``s3_server.py``).
 Read next: ``test_object_stores.py``.
@@ -76,7 +76,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault == "reset":
             self._reset()
             return
+        if fault == "silence":
+            self._wait_for_the_client_to_leave()
+            return
         answer = self._passed_on(body)
+        if fault == "silence after it took effect":
+            self._wait_for_the_client_to_leave()
+            return
         if answer is None or fault == "answer lost":
             self._reset()
             return
@@ -123,6 +129,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.flush()
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
+
+    def _wait_for_the_client_to_leave(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.recv(1)  # nothing comes: it ends with the client's patience
 
     def log_message(self, *_: object) -> None:
         pass

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,35 +40,53 @@ WAYS: tuple[dict[str, int], ...] = (
 AMOUNTS = (None, math.nan, -0.0, 0.0, 1.0, 4.0, 5.0, 6.0, 10.0)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=["few", "many"])
-def test_joins_by_ranges_are_their_queries(spark: SparkSession, tmp_path: Path, way: dict[str, int]) -> None:
-    random, batch = Random(4), spark.newSession()
+@dataclass(frozen=True)
+class Moment:
+    """What one tick takes, and what Spark then answers to each view's query."""
+
+    orders: list[dict[str, Any]]
+    bands_gone: list[str]
+    bands: list[dict[str, Any]]
+    answers: dict[str, Counter[str]]
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession) -> list[Moment]:
+    """The same for every way of the engine."""
+    random, batch, history = Random(4), spark.newSession(), list[Moment]()
     orders: dict[int, dict[str, Any]] = {}
     bands: dict[str, dict[str, Any]] = {}
+    for tick in range(TICKS):
+        came = [{"id": key, "amount": random.choice(AMOUNTS)} for key in random.sample(range(12), 5)]
+        changed = [
+            {"band": band, "low": random.choice(AMOUNTS), "high": random.choice(AMOUNTS)}
+            for band in random.sample("abc", random.choice([0, 1, 2]))
+        ]
+        gone = random.sample(sorted(bands), len(bands) if tick == 2 else 0)
+        orders |= {row["id"]: row for row in came}
+        bands = {key: row for key, row in bands.items() if key not in gone} | {row["band"]: row for row in changed}
+        batch.createDataFrame(list(orders.values()), ORDERS).createOrReplaceTempView("orders")
+        batch.createDataFrame(list(bands.values()), BANDS).createOrReplaceTempView("bands")
+        answers = {name: bag(batch.sql(sql).toArrow().to_pylist()) for name, sql in VIEWS.items()}
+        history.append(Moment(came, gone, changed, answers))
+    return history
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["few", "many"])
+def test_joins_by_ranges_are_their_queries(tmp_path: Path, history: list[Moment], way: dict[str, int]) -> None:
     with hw.App("ranges", home=tmp_path) as app, patch.dict(vars(thresholds), way):
-        order_table, band_table = app.table("orders", ORDERS, key="id"), app.table("bands", BANDS, key="band")
+        orders, bands = app.table("orders", ORDERS, key="id"), app.table("bands", BANDS, key="band")
         for name, sql in VIEWS.items():
             app.view(name, sql)
-        for tick in range(TICKS):
-            came = [{"id": key, "amount": random.choice(AMOUNTS)} for key in random.sample(range(12), 5)]
-            changed = [
-                {"band": band, "low": random.choice(AMOUNTS), "high": random.choice(AMOUNTS)}
-                for band in random.sample("abc", random.choice([0, 1, 2]))
-            ]
-            gone = random.sample(sorted(bands), len(bands) if tick == 2 else 0)
-            order_table.upsert(came)
-            band_table.delete([{"band": band} for band in gone])
-            band_table.upsert(changed)
-            orders |= {row["id"]: row for row in came}
-            bands = {key: row for key, row in bands.items() if key not in gone} | {row["band"]: row for row in changed}
+        for tick, moment in enumerate(history):
+            orders.upsert(moment.orders)
+            bands.delete([{"band": band} for band in moment.bands_gone])
+            bands.upsert(moment.bands)
 
             app.tick()
 
-            batch.createDataFrame(list(orders.values()), ORDERS).createOrReplaceTempView("orders")
-            batch.createDataFrame(list(bands.values()), BANDS).createOrReplaceTempView("bands")
-            for name, sql in VIEWS.items():
-                expected = batch.sql(sql).toArrow().to_pylist()
-                assert bag(app.get_view(name).rows()) == bag(expected), f"tick {tick}, view {name}"
+            for name, expected in moment.answers.items():
+                assert bag(app.get_view(name).rows()) == expected, f"tick {tick}, view {name}"
 
 
 def bag(rows: list[dict[str, Any]]) -> Counter[str]:

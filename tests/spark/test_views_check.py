@@ -198,3 +198,34 @@ def test_damage_is_alerted_until_it_is_mended(home: Path) -> None:
     with Log(home, maintenance_interval=None) as log:
         told = [(row["kind"], row["state"]) for row in log.get_topic("_alerts").rows()]
     assert told == [("view_damaged", "begin"), ("view_damaged", "end")]
+
+
+def test_state_on_an_object_store_is_checked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "SMALL_RUN_BYTES_MAX", 0)
+    home, store = tmp_path / "home", tmp_path / "state"
+    with hw.App("shop", home=home, state=f"file://{store}") as app:
+        orders = app.table("orders", "id BIGINT, amount BIGINT", key="id")
+        app.view("large", "SELECT id, amount FROM orders WHERE amount > 5")
+        orders.upsert([{"id": n, "amount": n} for n in range(20)])
+        app.tick()
+    (run,) = (store / "runs").glob("large-*/*.parquet")
+    copy = home / "views" / "shop" / run.parent.name / run.name
+
+    sound = checked(home)
+    copy.unlink()  # a copy may go at any time
+    without = checked(home)
+    copy.unlink()  # the check has fetched it, to compare what is served
+    content = run.read_bytes()
+    run.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    damaged = checked(home)
+    run.unlink()
+    missing = checked(home)
+    shutil.rmtree(store)
+    gone = checked(home)
+
+    assert sound == without == {}
+    place = str(copy.relative_to(home))
+    assert damaged[place].startswith("the object is damaged: its checksum is another; it holds the rows of")
+    assert missing[place].startswith("the object is missing; it holds the rows of")
+    assert list(gone) == [f'app "shop", file://{store}']
+    assert "is not the one that this app knows" in gone[f'app "shop", file://{store}']

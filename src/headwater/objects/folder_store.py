@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headwater.errors import DiskFull, StateRefused, StateUnavailable
+from headwater.errors import DiskFull, HeadwaterError, StateRefused, StateUnavailable
 from headwater.log.storage.files import Files
 from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 
 TEMPORARY = ".temporary"  # the folder of files that have no name yet
+LEFT_SECONDS = 86_400  # nobody writes a file for so long
 
 
 class FolderStore(ObjectStore):
@@ -116,7 +118,16 @@ class FolderStore(ObjectStore):
         if target.parent not in self._folders:
             self._files.make_dir(target.parent, label="object.make_directory")
             self._folders.add(target.parent)
+            if target.parent.name == TEMPORARY:
+                self._sweep(target.parent)
         return target
+
+    def _sweep(self, temporary: Path) -> None:
+        """Remove what processes have left that were killed."""
+        for path in temporary.iterdir():
+            with suppress(FileNotFoundError):  # its owner was quicker
+                if time.time() - path.stat().st_mtime > LEFT_SECONDS:
+                    self._files.unlink(path, label="object.sweep")
 
     @contextmanager
     def _temporary(self, data: bytes | Path) -> Iterator[Path]:
@@ -136,7 +147,11 @@ class FolderStore(ObjectStore):
     def _translated(self, name: str) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, HeadwaterError) as told:
+            # ``Files`` tells of the home: this is another folder.
+            error = told if isinstance(told, OSError) else told.__cause__
+            if not isinstance(error, OSError):
+                raise
             reason = os.strerror(error.errno) if error.errno else str(error)
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK) and error.filename2:
                 raise StateRefused(

@@ -27,8 +27,10 @@ BROADCAST_BYTES_MAX = 64 << 20
 COMPILED_TABLES_MAX = 6
 COMPILED_TABLE_ROWS_MIN = 50_000
 
-# Leaves up to this size are joined by hash, which is quicker and takes memory; larger ones by sorting.
-FEW_BYTES_MAX = 4 << 20
+# Leaves up to this size are joined by hash, which is quicker and takes some five times as much memory; larger ones by
+# sorting. That is another plan, whose code Java has not compiled yet: at 4 MB the first tick that was too large for the
+# plan of the small ones took Java 3.6 s of processor time instead of 0.4.
+FEW_BYTES_MAX = 16 << 20
 # A cross join of more pairs than this is a job, which can be given up; the driver lane looks up between batches only.
 LANE_PAIRS_MAX = 10_000_000
 # A leaf travels inside the task when its plan runs as a job: a larger one goes by a file.
@@ -38,7 +40,8 @@ TASK_BYTES_MAX = 64 << 20
 
 # Beyond so many keys Spark's scan is quicker than a lookup on the driver.
 LOOKUP_KEYS_MAX = 200_000
-# A lookup of more keys than this part of the state's rows touches nearly every block: the whole state is read instead.
+# A lookup of more keys than this part of the state's rows touches nearly every block: the whole state is read instead;
+# that of an input, when its changes are too many for one task as well.
 LOOKUP_PART = 0.25
 # More keys than this are never looked up, however many rows there are: on the driver the rows found would take some 200
 # bytes each of memory. One pass over the state writes them to files instead.

@@ -15,7 +15,7 @@ from headwater.views import thresholds
 
 thresholds.LOCAL_ROWS_MAX = thresholds.TASK_ROWS_MAX = thresholds.SETTLED_ROWS_MAX = 0  # every stage is large
 
-app = hw.App("shop", home={home!r}, spark={{
+app = hw.App("shop", home={home!r}, **{settings!r}, spark={{
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
@@ -46,10 +46,10 @@ def with_tax(cents):
 """
 
 
-def write_shop(folder: Path) -> Path:
-    """The app's file, its home beside it."""
+def write_shop(folder: Path, **settings: str) -> Path:
+    """The app's file, its home beside it; ``settings`` are other ones of the app."""
     folder.mkdir()
     (folder / "prices.py").write_text(PRICES)
     file = folder / "shop.py"
-    file.write_text(APP.format(home=str(folder / "home")))
+    file.write_text(APP.format(home=str(folder / "home"), settings=settings))
     return file

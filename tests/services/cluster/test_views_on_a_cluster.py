@@ -16,6 +16,7 @@ from headwater.errors import Unavailable
 from headwater.testing.local_server import free_port
 from headwater.testing.spark_cluster import SparkCluster
 from tests.services.cluster.shop_files import write_shop
+from tests.services.kafka_broker import KafkaBroker
 
 
 class SubmittedApp:
@@ -51,8 +52,8 @@ class SubmittedApp:
 class Shop:
     """The shop's rows as a test knows them, and what the views must be."""
 
-    def __init__(self, home: Path) -> None:
-        self.app = hw.App("shop", home=str(home))
+    def __init__(self, home: Path, log: str | None = None) -> None:
+        self.app = hw.App("shop", home=str(home), log=log)
         self.users = self.app.table("users", "id BIGINT, country STRING", key="id")
         self.orders = self.app.table("orders", "id BIGINT, user_id BIGINT, cents BIGINT", key="id")
         self.clicks = self.app.topic("clicks", "user_id BIGINT, n BIGINT")
@@ -126,6 +127,19 @@ def test_views_survive_the_loss_of_executors_and_workers(cluster: SparkCluster, 
     finally:
         app.process.kill()
         app.process.wait()
+
+
+def test_executors_read_a_log_on_kafka(cluster: SparkCluster, kafka: KafkaBroker, tmp_path: Path):
+    settings = {"log": f"kafka://{kafka.servers}?prefix=cluster.", "state": f"file://{tmp_path / 'state'}"}
+    file = write_shop(tmp_path / "shop", **settings)
+    shop = Shop(file.parent / "home", settings["log"])
+    ends = shop.change(0)
+
+    app = SubmittedApp(file, cluster.url, "--once")
+
+    app.tick_that_covers(ends)
+    assert app.process.wait(120) == 0, app.said()
+    assert shop.seen() == shop.expected()
 
 
 def test_a_master_that_is_not_there_is_one_sentence(tmp_path: Path):

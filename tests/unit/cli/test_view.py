@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from headwater.cli.main import Root
 from headwater.cli.views.verify_command import show_differences
 from headwater.cli.views.view_commands import mount
 from headwater.log.home import Log
+from headwater.objects.object_address import ObjectAddress
 from headwater.views.lifecycle.verification import Difference
 from headwater.views.serving.serving_store import ServingStore, store_path
 from headwater.views.state.delta import Delta
-from headwater.views.state.manifest import Manifest, Manifests
+from headwater.views.state.manifest import Manifest
+from headwater.views.state.remote.remote_state import RemoteState, manifests_of
+from headwater.views.state.remote.run_cache import RunCache
 from headwater.views.state.trace import Trace
 from headwater.views.tick.evaluate import ViewProgress
 from headwater.views.tick.reports import TickReport, TickReports
@@ -55,12 +59,13 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path / "home")
 
 
-def run_app(log: Log, app: str) -> None:
-    manifests = Manifests(log.catalog, app)
+def run_app(log: Log, app: str, state: ObjectAddress | None = None) -> None:
+    manifests = manifests_of(log.catalog, app, None if state is None else RemoteState(state, home="7f"))
+    cache = None if state is None else RunCache(state, log.files)
     epoch = manifests.take_over()
     path = store_path(log.home, app)
     schema = pa.schema([("country", pa.string()), ("total", pa.int64())])
-    trace = Trace(path.parent / "revenue-f1", schema, files=log.files)
+    trace = Trace(path.parent / "revenue-f1", schema, files=log.files, cache=cache)
     with ServingStore(path) as store:
         store.declare("revenue", [("country", "STRING"), ("total", "BIGINT")], ["country"], "f1")
         for tick, rows in enumerate([[("DE", 1, 1)], [("DE", 1, -1), ("DE", 2, 1)]], start=1):
@@ -83,6 +88,22 @@ def test_ls_and_describe_say_how_far_a_view_is(home: str) -> None:
     assert (listed["kept_ticks"], listed["runs"], listed["frontier"]) == ([1, 2], 2, "orders:0=2")
     assert "ticks 1 to 2" in call("view", "describe", "revenue", "--home", home).stdout
     assert "revenue" in call("view", "ls", "--home", home).stdout
+
+
+def test_state_on_an_object_store_is_fetched_from_there(tmp_path: Path) -> None:
+    address = ObjectAddress.parse(f"file://{tmp_path}/state")
+    with Log(tmp_path / "home") as log:
+        log.topic("orders", "country STRING, amount BIGINT").append([{"country": "DE", "amount": 1}] * 3)
+        run_app(log, "shop", address)
+    home, copies = str(tmp_path / "home"), tmp_path / "home" / "views" / "shop" / "revenue-f1"
+    shutil.rmtree(copies)
+
+    changes = lines_of("view", "changes", "revenue", "--home", home)
+    described = call("view", "describe", "revenue", "--home", home).stdout
+
+    assert [row["_change_type"] for row in changes] == ["insert", "update_preimage", "update_postimage"]
+    assert len(list(copies.glob("*.parquet"))) == 2
+    assert f"file://{tmp_path}/state" in described.replace("\n", "").replace(" ", "")
 
 
 def test_changes_are_shown_from_a_tick_on(home: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import DiskFull, StateRefused, StateUnavailable
-from headwater.objects.folder_store import FolderStore
+from headwater.objects.folder_store import TEMPORARY, FolderStore
 from headwater.objects.object_store import ObjectStore
 from tests.unit.objects.memory_store import MemoryStore
 from tests.unit.objects.store_conformance import PROMISES, race
@@ -55,11 +55,35 @@ def test_a_link_whose_answer_was_lost_is_recognised(tmp_path: Path, monkeypatch:
     assert FolderStore(tmp_path).create("a", b"one")
 
 
+def test_what_a_killed_process_has_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    FolderStore(tmp_path).create("a", b"one")
+    for name, age in (("old", 90_000), ("young", 60)):
+        left = tmp_path / TEMPORARY / name
+        left.touch()
+        os.utime(left, (left.stat().st_mtime - age,) * 2)
+
+    FolderStore(tmp_path).create("b", b"two")
+
+    assert [path.name for path in (tmp_path / TEMPORARY).iterdir()] == ["young"]
+
+
 def fail(number: int, *, second: bool = False) -> Callable[..., None]:
     def failing(source: object, target: object = None) -> None:
         raise OSError(number, os.strerror(number), str(source), None, str(target) if second else None)
 
     return failing
+
+
+def test_a_folder_that_cannot_be_made_is_told_as_such_and_not_as_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+
+    with pytest.raises(StateRefused, match="cannot be written: Permission denied"):
+        FolderStore(tmp_path / "shared").create("ticks/1", b"one")
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,12 @@ def plan(file: AppFileArgument, no_types: NoTypes = False, as_json: JsonOption =
             counts[each["name"]] = plan_counts(reports, each["name"])
             each["plans"] = vars(counts[each["name"]])
             each["rows_read"] = _rows_read(reports, each["name"])
-        document = {"app": app.name, "home": str(app.home), "inputs": sources, "views": views}
+        state = None if app.state is None else str(app.state)
+        document = {"app": app.name, "home": str(app.home), "state": state, "inputs": sources, "views": views}
     if as_json:
         write_json(document)
         return
-    say(f"[bold]{document['app']}[/bold] in {document['home']}")
+    say(f"[bold]{document['app']}[/bold] in {document['home']}" + (f", state at {state}" if state else ""))
     if not views:
         say('no views yet; declare one: app.view("name", "SELECT …")')
         return

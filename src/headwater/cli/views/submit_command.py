@@ -20,6 +20,8 @@ from headwater.cli.output import console, write_json
 from headwater.cli.views.run_command import run_app
 from headwater.errors import InvalidDeclaration
 
+KAFKA = ("confluent-kafka", "fastavro")  # executors read a log on Kafka themselves
+
 WithOption = Annotated[
     list[str] | None,
     typer.Option("--with", metavar="PACKAGE", help="A package that the app's functions need on executors; repeatable."),
@@ -62,8 +64,9 @@ def submit(
             if environment is None:
                 if not as_json:
                     console(stderr=True).print("packing what the executors need ...")
+                needed = [*(packages or ()), *(KAFKA if app.log_address is not None else ())]
                 modules = environments.neighbours(file)
-                environment = environments.pack(app.log.home / "environments", packages=packages or (), modules=modules)
+                environment = environments.pack(app.log.home / "environments", packages=needed, modules=modules)
             elif not environment.is_file():
                 raise InvalidDeclaration(
                     f"there is no file {environment}", hint="headwater pack FOLDER writes one and says its name."

@@ -109,6 +109,7 @@ def describe(view: ViewArgument, name: AppOption = None, home: HomeOption = None
                 "state",
                 f"{found['weighted_rows']:,} weighted rows in {found['runs']} runs, {show_bytes(found['bytes'])}",
             ),
+            ("state at", found["state_at"]),
             ("watermark", found["watermark"]),
             ("fingerprint", found["fingerprint"]),
         ]
@@ -222,6 +223,7 @@ def _description(log: Log, manifests: Manifests, manifest: Manifest, name: str) 
         "runs": len(runs),
         "weighted_rows": sum(run.rows for run in runs),
         "bytes": sum(run.bytes for run in runs),
+        "state_at": manifests.address(),
         "watermark": late_rows.shown_watermark(manifest, name),
         "late_rows": late_rows.describe(manifest, name, names),
     }

@@ -72,6 +72,7 @@ class StatusReader:
             "app": self.app.name,
             "now": format_us(now_us),
             "epoch": self.manifests.epoch(),
+            "state_at": self.manifests.address(),
             "tick": {
                 "tick": manifest.tick,
                 "committed_at": format_us(manifest.committed_us) if manifest.tick else None,

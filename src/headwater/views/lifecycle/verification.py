@@ -151,7 +151,7 @@ def _compared(
     answer = answer.select(*map(quoted, state.columns)).to(state.schema)
     kept = sum(run["rows"] for run in contents.manifest.relations[name]["runs"])
     if kept <= COMPARED_MAX:
-        rows = state.toArrow()
+        rows = contents.rows(name) if since_us is None else state.toArrow()
         gone, extra = without_rounding(answer.toArrow(), rows)
         count = rows.num_rows
     else:

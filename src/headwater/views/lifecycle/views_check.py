@@ -5,7 +5,8 @@ checksum, and each served view with the state of the same tick. It is the second
 Invariants: it changes no data and may run beside a running app: what is missing or differs is looked at again before it
 is reported. It starts no Spark and no JVM. Every finding is a ``Problem``, never an exception; damage is also an alert,
 which ends with the first check that finds everything sound.
-Not here: topics and the catalog (``log/maintenance/home_check.py``); recomputing views (``verification.py``).
+Not here: files on an object store (``remote_check.py``); topics and the catalog (``log/maintenance/home_check.py``);
+recomputing views (``verification.py``).
 Read next: ``log/maintenance/home_check.py``, ``views/state/run.py``.
 """
 
@@ -21,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import Corruption, HeadwaterError
+from headwater.errors import Corruption, HeadwaterError, Unavailable
 from headwater.log.maintenance.alerts import Condition, alerts_topic, begin, end, lasting_names, publish
 from headwater.log.maintenance.home_check import CheckReport
 from headwater.log.maintenance.segment_check import Problem, Severity
 from headwater.log.storage.checksums import checksum_of
+from headwater.views.lifecycle.remote_check import RemoteFiles
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_columns import DECIMAL_COLLATION, compare_decimals, quoted
 from headwater.views.serving.serving_store import FILE, ServingStore
@@ -88,9 +90,16 @@ class ViewsCheck:
         folder = self.log.home / "views" / name
         manifests = Manifests(self.log.local.catalog, name)
         listed, damaged = self._listed(manifests), set[str]()
+        try:
+            problem_of = self._remote(manifests) if manifests.address() else _problem
+            problems = {key: problem_of(folder / key[1], file) for key, (file, _) in sorted(listed.items())}
+        except HeadwaterError as error:  # of an object store that does not answer nothing is judged
+            where = f'app "{name}", {manifests.address()}'
+            severity: Severity = "warning" if isinstance(error, Unavailable) else "error"
+            self._add(severity, where, f"the state could not be checked: {error.message}", error.hint or "")
+            return
         for (relation, path), (file, ticks) in sorted(listed.items()):
-            place = folder / path
-            problem = _problem(place, file)
+            place, problem = folder / path, problems[relation, path]
             if problem is not None and (relation, path) not in self._listed(manifests, quietly=True):
                 continue  # merged or pruned since
             self.files += 1
@@ -101,6 +110,16 @@ class ViewsCheck:
                 self._add("error", place, message, DERIVED)
         damaged |= self._small_runs(manifests)
         self._serving(folder, manifests, damaged)
+
+    def _remote(self, manifests: Manifests) -> Callable[[Path, RunFile], str | None]:
+        """Look at the commits of an app whose state is on an object store; returns what looks at its files."""
+        remote = RemoteFiles(self.log.local.catalog, manifests.app)
+        behind = remote.behind()
+        if behind:
+            message = f"{behind} commits of the store are not in the catalog's copy"
+            where = f'app "{manifests.app}", {manifests.address()}'
+            self._add("warning", where, message, "Run the app: it copies them when it begins.")
+        return remote.problem
 
     def _small_runs(self, manifests: Manifests) -> set[str]:
         """Check the rows of small runs that the current manifest lists; returns the views whose are damaged."""

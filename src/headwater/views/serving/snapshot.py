@@ -21,6 +21,7 @@ from headwater.errors import InvalidQuery, InvalidView
 from headwater.log.contract import EventLog
 from headwater.log.event_time import capture_markers
 from headwater.log.schema.ddl import parse_view_ddl
+from headwater.views import thresholds
 from headwater.views.compiler.frontend.metadata_columns import may_name_metadata, write_out_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
 from headwater.views.compiler.plan import WEIGHT, Relation
@@ -28,7 +29,7 @@ from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.stage_schemas import columns_of
 from headwater.views.stages.view_sessions import BOTH, LARGE
-from headwater.views.state.algebra import consolidate, expand, visible
+from headwater.views.state.algebra import consolidate, expand, visible, weights
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.omissions import frame_without, omitted_of
 from headwater.views.state.remote.run_cache import RunCache
@@ -86,9 +87,20 @@ class RelationSnapshot:
         """A relation's rows; of a view, also of ``columns`` that its users do not see."""
         entry = self.manifest.relations.get(name)
         if entry is not None:
-            shown = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
-            return self._state(name, entry, columns or parse_view_ddl(shown).names)
+            return self._state(name, entry, columns or self._shown(name, entry))
         return self.from_log(name)
+
+    def rows(self, name: str) -> pa.Table:
+        """The rows of a relation that has a state; a small one is read on the driver, without a Spark job."""
+        entry = self.manifest.relations[name]
+        trace = self._trace(name, entry)
+        if trace.rows <= thresholds.LOCAL_ROWS_MAX:
+            for run in trace.runs:
+                trace.verify(run)
+            content = consolidate(visible(trace.content(), self._shown(name, entry)))
+            if weights(content).sum() <= thresholds.LOCAL_ROWS_MAX:  # one row may be there a hundred million times
+                return expand(content)
+        return self.frame(name).toArrow()
 
     def weighted(self, name: str) -> DataFrame:
         """The weighted rows of a relation that has a state."""
@@ -115,6 +127,11 @@ class RelationSnapshot:
         latest = f"row_number() OVER (PARTITION BY {key} ORDER BY _offset DESC)"
         ranked = f"SELECT *, {latest} AS _latest FROM _every"
         return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
+
+    def _shown(self, name: str, entry: RelationEntry) -> list[str]:
+        """The columns that readers see."""
+        shown = self.manifest.views[name]["columns"] if name in self.manifest.views else entry["schema"]
+        return list(parse_view_ddl(shown).names)
 
     def _trace(self, name: str, entry: RelationEntry) -> Trace:
         app, home = self.folder.name, self.log.local

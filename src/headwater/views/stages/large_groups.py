@@ -83,5 +83,5 @@ class LargeGroups:
 
     def _settled(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
         if self.stage.groups:
-            return self.sessions.materialize(frame, schema)
+            return self.sessions.materialize(frame, schema, grouped=True)
         return BoundRows.of(self.sessions.collect_frame(frame, schema))  # one row, however many flow

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.views import thresholds
+from headwater.views.spark.adaptive_plan import shuffled
 from headwater.views.spark.plans.plan_cache import SETTINGS as PLAN_CACHE
 from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, collect
 from headwater.views.spark.scans import SCRATCH, fitted, local_frame, scan
@@ -122,9 +123,18 @@ class ViewSessions:
             return Delta.local(changes.read())
         return changes
 
-    def materialize(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
-        """A large query's result, computed once: here when it is little, else in files."""
-        files = self._written(frame.select(*map(quoted, schema.names)))
+    def materialize(self, frame: DataFrame, schema: pa.Schema, *, grouped: bool = False) -> BoundRows:
+        """A large query's result, computed once: here when it is little, else in files.
+
+        ``grouped``: the query ends with a GROUP BY, so it is known to be little before it is written: writing few rows
+        takes Java as long as planning does.
+        """
+        frame = frame.select(*map(quoted, schema.names))
+        if grouped:
+            most, frame = shuffled(frame)
+            if most is not None and most <= thresholds.SETTLED_ROWS_MAX:
+                return BoundRows.of(self.collect_frame(frame, schema))
+        files = self._written(frame)
         rows = sum(pq.read_metadata(path).num_rows for path in files)
         if rows <= thresholds.SETTLED_ROWS_MAX:
             return BoundRows.of(

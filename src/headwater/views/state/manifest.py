@@ -235,6 +235,11 @@ class Manifests:
                 app=self.app,
             ) from error
 
+    def address(self) -> str | None:
+        """The object store that the app's state is on; None: it is in the home."""
+        rows = self.catalog.read("SELECT address FROM remote_states WHERE app = ?", (self.app,))
+        return str(rows[0]["address"]) if rows else None
+
     def kept(self) -> list[tuple[int, int]]:
         """The ticks whose manifest is kept, each with the microsecond of its commit."""
         rows = self.catalog.read("SELECT tick, committed_us FROM ticks WHERE app = ? ORDER BY tick", (self.app,))

@@ -257,8 +257,8 @@ def _repeating(schema: pa.Schema) -> list[str]:
 
 def _is_number(field: pa.Field) -> bool:
     """Whether a column's values are whole numbers to Parquet, times too. Not the weight, which has a dictionary."""
-    whole = kinds.is_signed_integer(field.type) or kinds.is_timestamp(field.type) or kinds.is_date32(field.type)
-    return bool(whole and field.name != WEIGHT)
+    tests = (kinds.is_signed_integer, kinds.is_timestamp, kinds.is_date32)
+    return field.name != WEIGHT and any(test(field.type) for test in tests)
 
 
 def adopt_run(

@@ -87,8 +87,11 @@ class StateStore:
         self._unmerged: dict[str, Trace] = {}  # traces of which no merge is due
         self._merges: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._merging_since: dict[str, float] = {}
-        # Merges within the tick whose runs are to be sorted for lookups: after it, so that its views have all cores.
+        # Merges within a tick. Once it is committed their runs are sorted for lookups, so that its views had all cores,
+        # and count from the next tick on, sorted or not: without them a second large tick would read everything twice.
         self._unfinished: dict[str, tuple[RunMerge, Run | None]] = {}
+        self._committed: dict[str, tuple[RunMerge, Run | None]] = {}
+        self._sorting: dict[str, Future[tuple[tuple[Run, ...], Run | None]]] = {}
         self._shapes: dict[str, Shape] = {}
         self._prepared: Prepared | None = None
 
@@ -276,7 +279,10 @@ class StateStore:
         for name, shape in self._shapes_of(prepared).items():
             trace, known = self._current(traces, name), self._entries.get(name)
             if known is None or known[0] is not trace or known[1] is not shape:
-                known = self._entries[name] = (trace, shape, _entry(*shape, trace.runs))
+                known_shape = known is not None and known[1] is shape
+                entry = {**known[2]} if known is not None and known_shape else _entry(*shape, ())
+                entry["runs"] = [run.to_json() for run in trace.runs]
+                known = self._entries[name] = (trace, shape, entry)
             found[name] = known[2]
         return found
 
@@ -292,10 +298,12 @@ class StateStore:
     def begin_merges(self, traces: Traces) -> None:
         """Merge traces that have grown too many runs, beside the next ticks."""
         for name, (merge, merged) in self._unfinished.items():
-            self._merges[name] = self._merger.submit(merge.finish, merged)
-        self._unfinished = {}
+            self._merges.pop(name, None)  # of runs that are no more
+            self._sorting[name] = self._merger.submit(merge.finish, merged)
+        self._committed, self._unfinished = {**self._committed, **self._unfinished}, {}
         for name, trace in traces.items():
-            if not isinstance(trace, Trace) or name in self._merges or self._unmerged.get(name) is trace:
+            busy = name in self._merges or name in self._committed
+            if not isinstance(trace, Trace) or busy or self._unmerged.get(name) is trace:
                 continue
             due = trace.merge_due()
             if due is not None:
@@ -305,21 +313,22 @@ class StateStore:
                 self._unmerged[name] = trace
 
     def settle_merges(self, traces: Traces) -> Traces:
-        """Put finished merges into the traces."""
-        done = [name for name, future in self._merges.items() if future.done()]
-        for name in done:
+        """Put merges whose runs are written into the traces."""
+        written = {name: (merge.runs, merged) for name, (merge, merged) in self._committed.items()}
+        for name in [name for name, future in self._merges.items() if future.done()]:
             future = self._merges.pop(name)
-            if future.exception() is not None:
-                # Housekeeping only: the runs are as they were, and the next tick may try again.
+            if future.exception() is None:
+                written[name] = future.result()
+            else:  # housekeeping only: the runs are as they were, and the next tick may try again
                 logger.warning("merging the state of %s failed: %s", name, future.exception())
-                continue
-            replaced, merged = future.result()
+        for name, (replaced, merged) in written.items():
             trace = traces.get(name)
             if isinstance(trace, Trace) and set(replaced) <= set(trace.runs):
                 traces = {**traces, name: trace.with_merge(replaced, merged)}
             elif isinstance(trace, Trace):
                 self._drop_small(trace, merged)
-        self._open = traces
+        self._sorting = {name: future for name, future in self._sorting.items() if not future.done()}
+        self._committed, self._open = {}, traces
         return traces
 
     def prune(self, listed: Listed, traces: Traces, released: Iterable[Place] = ()) -> None:
@@ -364,15 +373,19 @@ class StateStore:
         """What was written before this moment is listed, or is of no use any more."""
         # A newer process may have written runs that no manifest lists yet; by their age it has committed them since.
         # Those of merges that are under way are listed nowhere either.
-        return min([time.time() - UNLISTED_SECONDS_MAX, *(self._merging_since[name] for name in self._merges)])
+        under_way = [self._merging_since[name] for name in (*self._merges, *self._committed)]
+        return min([time.time() - UNLISTED_SECONDS_MAX, *under_way])
 
     def _prune_caches(self, traces: Traces) -> None:
         for name, trace in traces.items():
             if isinstance(trace, LogTrace):
                 trace.prune()
             # A merge sorts copies of its own. Most relations of an app of many views have no folder.
-            elif isinstance(trace, Trace) and name not in self._merges and trace.folder.is_dir():
+            elif isinstance(trace, Trace) and not self._is_merging(name) and trace.folder.is_dir():
                 trace.prune_caches(trace.runs)
+
+    def _is_merging(self, name: str) -> bool:
+        return any(name in of for of in (self._merges, self._committed, self._sorting))
 
     def _remove_unlisted(self, listed: Listed, before: float, current: set[str]) -> None:
         while self._released and self._released[0][0] <= time.time() - RELEASED_SECONDS_MAX:

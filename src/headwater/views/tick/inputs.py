@@ -309,10 +309,9 @@ class InputRelation:
         del rows, latest  # a tick may have half a gigabyte of them
         assert isinstance(trace, Trace)
         many = _worth_a_pass(keys.num_rows, trace)
-        # An old row and a new one for each key: so many are files for Spark.
-        if (many and 2 * keys.num_rows > thresholds.TASK_ROWS_MAX) or keys.num_rows > thresholds.LOOKUP_KEYS_MOST:
+        if many or keys.num_rows > thresholds.LOOKUP_KEYS_MOST:
             return exchanged(trace, keys, with_weight(new, 1), keeps=many)
-        found = trace.consolidated_table() if many else trace.lookup(list(self.key), keys, self.schema.names)
+        found = trace.lookup(list(self.key), keys, self.schema.names)
         both = union(negate(matching(found, self.key, keys)), with_weight(new, 1))
         return Delta.local(consolidate(both) if both.num_rows <= thresholds.INPUT_CONSOLIDATED_ROWS_MAX else both)
 
@@ -322,5 +321,7 @@ def _offsets(start: Mapping[int, int], stop: Mapping[int, int]) -> int:
 
 
 def _worth_a_pass(keys: int, trace: Trace) -> bool:
-    """Whether a lookup of so many keys would touch nearly all of the state."""
-    return keys > thresholds.LOOKUP_KEYS_MAX and keys > thresholds.LOOKUP_PART * trace.rows
+    """Whether a lookup of so many keys would touch nearly all of the state, and what they change are files for Spark:
+    an old row and a new one for each key.
+    """
+    return 2 * keys > thresholds.TASK_ROWS_MAX and keys > thresholds.LOOKUP_PART * trace.rows

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.views import thresholds
 from headwater.views.state import row_equality
 from headwater.views.state.algebra import consolidate, distinct, latest, weighted_schema
 from tests.unit.typed_rows import rows, schemas
@@ -58,20 +59,24 @@ def happenings(draw: st.DrawFn) -> list[pa.Table]:
     return parts
 
 
-@pytest.mark.parametrize("meeting", [False, True], ids=["", "every hash meets"])
+@pytest.mark.parametrize("way", ["by a dictionary", "by hashes", "every hash meets"])
 @settings(max_examples=thorough(60), deadline=None)
 @given(parts=happenings())
-def test_the_latest_rows_are_the_netted_ones(meeting: bool, parts: list[pa.Table]):
+def test_the_latest_rows_are_the_netted_ones(way: str, parts: list[pa.Table]):
     with pytest.MonkeyPatch.context() as patched:
-        if meeting:
+        if way != "by a dictionary":
+            patched.setattr(thresholds, "FEW_ROWS_MAX", 0)
+        if way == "every hash meets":
             patched.setattr(row_equality, "hash_rows", lambda columns, _how: np.zeros(len(columns[0]), np.uint64))
         found = latest(parts, ["id"])
 
     assert content(found) == content(consolidate(pa.concat_tables(parts)))
 
 
+@pytest.mark.parametrize("few_rows_max", [thresholds.FEW_ROWS_MAX, 0], ids=["by a set", "by Arrow"])
 @pytest.mark.parametrize("keys", KEYS)
-def test_matching_rows_have_one_of_the_keys(keys: tuple):
+def test_matching_rows_have_one_of_the_keys(keys: tuple, few_rows_max: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(thresholds, "FEW_ROWS_MAX", few_rows_max)
     kind = pa.int64() if isinstance(keys[0], int) else pa.float64()
     table = pa.table({"id": pa.array([*keys, *keys], kind), "row": range(2 * len(keys))})
     wanted = pa.table({"other": pa.array(keys[1:4], kind)})

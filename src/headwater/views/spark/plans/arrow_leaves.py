@@ -1,7 +1,7 @@
 """Leaves of kept plans: Arrow tables in the JVM's memory, which can be replaced between two runs.
 
-What it is: ``LeafRows``, a table that is handed to the JVM once, however many plans read it; ``ArrowLeaf``, a frame
-over such rows whose rows can be replaced without planning again; ``leaf_reader``, the same from within Java.
+What it is: ``LeafRows``, a table that is encoded once, however many plans read it; ``ArrowLeaf``, a frame over such
+rows whose rows can be replaced without planning again; ``leaf_reader``, the same from within Java.
 Invariants: a leaf has one partition, and gives the rows that were bound to it last. The rows of a ``LeafRows`` never
 change. Nothing is left on disk: tables pass through memory that both processes see.
 Not here: what reads the leaves (``plan_cache.py``); large tables, which are Parquet files (``views/spark/scans.py``).
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headwater.log.schema.ddl import to_ddl
 from headwater.views.spark.plans.java_handles import VOID, JavaHandles
-from headwater.views.spark.scans import fitted, nullable, one_chunk
+from headwater.views.spark.scans import nullable, one_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,10 +87,11 @@ _handing_over = _OfThread()
 
 
 class LeafRows:
-    """A table for leaves of plans; in the JVM it exists once, when a plan asked for it."""
+    """A table for leaves of plans, encoded once, when a plan asks for it."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = one_chunk(fitted(table, nullable(table.schema)))
+        self.table = one_chunk(table)
+        self.schema = nullable(table.schema)  # as plans have it; the rows are the same bytes
         self._in_java: tuple[Any, Any] | None = None
 
     @functools.cached_property

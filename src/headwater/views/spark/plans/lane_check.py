@@ -78,7 +78,7 @@ def interrupt_lane(spark: SparkSession) -> None:
 def _try(lane: DriverLane, spark: SparkSession) -> None:
     orders = LeafRows(pa.table({"user_id": [1, 2, 3, 1], "amount": [5, 30, 7, 1]}))
     users = LeafRows(pa.table({"id": [1, 2, 3], "country": ["DE", "FR", "DE"]}))
-    leaves = {name: ArrowLeaf(spark, rows.table.schema) for name, rows in (("_o", orders), ("_u", users))}
+    leaves = {name: ArrowLeaf(spark, rows.schema) for name, rows in (("_o", orders), ("_u", users))}
     for name, leaf in leaves.items():
         leaf.frame.createOrReplaceTempView(name)
     plan = LanePlan(lane, spark.sql(TRIAL), list(leaves.values()))

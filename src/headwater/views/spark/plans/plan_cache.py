@@ -95,7 +95,7 @@ class PlanKey:
     def of(question: CachedQuery, tables: Mapping[str, LeafRows]) -> PlanKey:
         """The key of a question over these tables."""
         few = _most_bytes(tables) <= thresholds.FEW_BYTES_MAX
-        leaves = tuple((name, rows.table.schema) for name, rows in tables.items())
+        leaves = tuple((name, rows.schema) for name, rows in tables.items())
         return PlanKey(question, leaves, few, _worth_compiling(tables))
 
 
@@ -198,7 +198,7 @@ class PlanCache:
 
     def _plan(self, key: PlanKey, tables: Mapping[str, LeafRows], lane: DriverLane | None) -> tuple[KeptPlan, bool]:
         """The question planned over these tables, and whether the plan can be run again over others."""
-        leaves = {name: ArrowLeaf(self.spark, rows.table.schema) for name, rows in tables.items()}
+        leaves = {name: ArrowLeaf(self.spark, rows.schema) for name, rows in tables.items()}
         frames = {name: leaf.frame for name, leaf in leaves.items()}
         frame = self._frame(key.question, frames, few=key.few, compiled=key.compiled)
         plan = plan_of(frame)

@@ -50,7 +50,7 @@ class StoreManifests(Manifests):
 
     def __init__(self, catalog: Catalog, app: str, address: ObjectAddress, *, home: str) -> None:
         super().__init__(catalog, app)
-        self.address = address
+        self.place = address
         self.commits = CommitLog(address.open())
         self._identity = {"app": app, "home": home}
         self._position: CommitPosition | None = None  # of the last commit of this process: its next one goes behind it
@@ -86,7 +86,7 @@ class StoreManifests(Manifests):
         if self.tick() and not self.catalog.read("SELECT 1 FROM remote_states WHERE app = ?", (self.app,)):
             raise StateRefused(
                 f'app "{self.app}" has run with its state in the home, up to tick {self.tick()}',
-                detail=f"It does not move to {self.address} by itself.",
+                detail=f"It does not move to {self.place} by itself.",
                 hint="Leave state= out, or give the app another name: then its views are computed from the log.",
                 app=self.app,
             )
@@ -214,7 +214,7 @@ class StoreManifests(Manifests):
     def _reach(self, db: sqlite3.Connection, position: CommitPosition) -> None:
         db.execute(
             "INSERT OR REPLACE INTO remote_states (app, address, position) VALUES (?, ?, ?)",
-            (self.app, str(self.address), json.dumps(asdict(position))),
+            (self.app, str(self.place), json.dumps(asdict(position))),
         )
         db.execute(
             "INSERT INTO apps (name, epoch, tick) VALUES (?1, ?2, ?3)"
