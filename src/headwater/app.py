@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class App(AppDeclarations):
-    """An app over one home.
+    """An app over one home, whose log is in the home, or at an address: ``log="kafka://host:9092"``.
 
     >>> import headwater as hw, tempfile
     >>> app = hw.App("shop", home=tempfile.mkdtemp())
