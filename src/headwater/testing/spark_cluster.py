@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import signal
 import tempfile
 from pathlib import Path
@@ -128,12 +127,10 @@ def _spark_home() -> Path:
 
 
 def _children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children")
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            text = task / "children"
-            found += map(int, text.read_text().split())
+            found += map(int, (task / "children").read_text().split())
     return found
 
 
@@ -141,8 +138,3 @@ def _runs_executor(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return EXECUTOR.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
-
-
-def kill_executor(pid: int) -> None:
-    """End an executor as a machine that fails does."""
-    os.kill(pid, signal.SIGKILL)

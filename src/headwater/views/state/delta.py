@@ -3,9 +3,9 @@
 What it is: one type for three places where the rows may be: a table on the driver (a small tick), Parquet files that
 Spark wrote (a large one), or a query that Spark runs when somebody reads it (*lazy*: a range of the log, or all that a
 relation holds).
-Invariants: the columns are those of ``schema``, the last of which is ``_weight``; the rows never change. Files may be
-moved once, when a trace adopts them; frames made afterwards read them at their new place. A lazy delta cannot become
-a run, and its weights are not known.
+Invariants: the columns are those of ``schema``, the last of which is ``_weight``; the rows never change. Files are
+moved once, when the first trace adopts them; frames made afterwards read them at their new place, and other traces
+copy them. A lazy delta cannot become a run, and its weights are not known.
 Not here: operations on weighted rows (``algebra.py``); what the rows are added to (``trace.py``).
 Read next: ``algebra.py``, ``run.py``.
 """
@@ -13,6 +13,7 @@ Read next: ``algebra.py``, ``run.py``.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,8 @@ class Delta:
         self.table = table
         self.files = tuple(files)
         self.staying: StayingRows | None = None  # where these were found on the way
+        self.adopted = False  # the files are those of a run
+        self.adopting = threading.Lock()
         self._build = build
         self._frames = FrameCache()
 
@@ -151,7 +154,7 @@ class Delta:
         """The files have got other names: a trace has adopted them."""
         if self.table is not None:
             raise Misuse("changes on the driver have no files that could be moved")
-        self.files = tuple(files)
+        self.files, self.adopted = tuple(files), True
 
     def __repr__(self) -> str:
         where = "local" if self.table is not None else "lazy" if self.is_lazy else f"{len(self.files)} files"

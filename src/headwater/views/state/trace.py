@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.errors import Misuse
-from headwater.log.storage.files import Files
+from headwater.log.storage.files import Files, translated
 from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT
 from headwater.views.spark.scans import FrameCache, fitted, local_frame, scan
@@ -35,7 +35,7 @@ from headwater.views.state.delta import Delta, StayingRows
 from headwater.views.state.lookups.arrangements import Arrangements
 from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, consolidated, expanded
-from headwater.views.state.run import Run, Weighed, adopt_run, read_run, verify_run, weigh, write_run
+from headwater.views.state.run import STAGING, Run, Weighed, adopt_run, read_run, verify_run, weigh, write_run
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
@@ -236,9 +236,22 @@ class Trace:
         name = f"{tick:012d}-{epoch}" + (f"-{uuid.uuid4().hex[:8]}" if self.cache is not None else "")
         if changes.table is not None:
             return self.write_table(name, fitted(changes.table, self.schema), first_tick=tick, last_tick=tick)
-        run = self.adopt(name, changes.files, changes.weighed, first_tick=tick, last_tick=tick)
-        changes.moved(run.paths(self.folder))
+        with changes.adopting:  # rows that a view takes as they are, all in time, are the input's and the view's
+            own = not changes.adopted
+            paths = changes.files if own else self._copied(changes.files)
+            run = self.adopt(name, paths, changes.weighed, first_tick=tick, last_tick=tick)
+            if own:
+                changes.moved(run.paths(self.folder))
         return run
+
+    def _copied(self, paths: Sequence[Path]) -> list[Path]:
+        """Copies of files that are another trace's: each trace prunes its own."""
+        self.files.make_dir(self.folder, label="run.make_directory")
+        copies = [self.folder / f"{uuid.uuid4().hex}{STAGING}" for _ in paths]
+        for path, copy_ in zip(paths, copies, strict=True):
+            with translated(f"copy {path}"):
+                shutil.copyfile(path, copy_)
+        return copies
 
     def adopt(self, name: str, paths: Sequence[Path], weighed: Weighed, *, first_tick: int, last_tick: int) -> Run:
         """Make files that were written here a run."""

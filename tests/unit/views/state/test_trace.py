@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,6 +40,20 @@ def content_of(trace: Trace) -> Counter[Any]:
 def added(trace: Trace, ids: list[int], weight: int = 1) -> Trace:
     changes = Delta.local(weighted_table(SCHEMA, [({"id": number}, weight) for number in ids]))
     return trace.with_run(trace.write(changes, tick=len(trace.runs), epoch=1), changes)
+
+
+def test_files_that_two_traces_adopt_are_in_both(tmp_path: Path):
+    """Of rows that are all in time the changes of a keyed topic are those of the view's own state as well."""
+    rows = weighted_table(SCHEMA, [({"id": 1}, 1), ({"id": 2}, -1)])
+    pq.write_table(rows, tmp_path / "large.parquet", write_page_checksum=True)
+    changes = Delta.written([tmp_path / "large.parquet"], SCHEMA)
+    traces = [Trace(tmp_path / name, SCHEMA) for name in ("topic", "view", "other view")]
+
+    traces = [trace.with_run(trace.write(changes, tick=1, epoch=1), changes) for trace in traces]
+
+    assert [content_of(reopened(trace)) for trace in traces] == [content(rows)] * 3
+    assert content(changes.read()) == content(rows)
+    assert [len(list(trace.folder.glob("*.parquet*"))) for trace in traces] == [1, 1, 1]
 
 
 @settings(max_examples=thorough(40), deadline=None)
