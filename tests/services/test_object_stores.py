@@ -140,3 +140,6 @@ def test_wrong_credentials_and_a_missing_bucket_are_told_at_once(
 
     assert "does not take the credentials (SignatureDoesNotMatch)" in str(wrong.value)
     assert "wrong" not in str(wrong.value)
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(StateRefused, match="there are no credentials for s3://"):
+        ObjectAddress.parse(server.address("shop")).open()

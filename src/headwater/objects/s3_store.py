@@ -12,6 +12,7 @@ Read next: ``object_store.py``.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ class S3ObjectStore(ObjectStore):
         self._prefix = f"{prefix}/" if prefix else ""
         options: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
         if endpoint is not None:
+            self._check_credentials()
             options |= {"endpoint": endpoint, "region": region or "us-east-1"}
         elif region is not None:
             options["region"] = region
@@ -67,6 +69,15 @@ class S3ObjectStore(ObjectStore):
             # Attempts are made here: obstore does not repeat a PUT that was not answered.
             retry_config={"max_retries": 0, "retry_timeout": dt.timedelta(seconds=RETRY_SECONDS_MAX)},
         )
+
+    def _check_credentials(self) -> None:
+        """A server of one's own knows no role of the machine, which obstore would ask Amazon's network for."""
+        if not os.environ.get("AWS_ACCESS_KEY_ID") or not os.environ.get("AWS_SECRET_ACCESS_KEY"):
+            raise StateRefused(
+                f"there are no credentials for {self.shown}",
+                hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+                address=self.shown,
+            )
 
     def create(self, name: str, data: bytes) -> bool:
         """See ``ObjectStore.create``."""
