@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,8 @@ def test_a_topic_that_is_deleted_under_the_log_is_told(kafka: KafkaBroker, log: 
 
     kafka.delete(f"{prefix}t")
     eventually(lambda: not kafka.exists(f"{prefix}t"), "the topic is gone")
+    # The partition's leader answers for a moment longer than Kafka lists the topic.
+    eventually(lambda: _error_of(topic.end_offsets), "its offsets are not answered any more")
     with pytest.raises(UnknownTopic, match=r"has no topic .* any more"):
         topic.end_offsets()
     kafka.create(f"{prefix}t")
@@ -211,6 +213,14 @@ def test_a_topic_that_is_deleted_under_the_log_is_told(kafka: KafkaBroker, log: 
         topic.end_offsets()
 
     assert ends[0] > 1
+
+
+def _error_of(call: Callable[[], Any]) -> HeadwaterError | None:
+    try:
+        call()
+    except HeadwaterError as error:
+        return error
+    return None
 
 
 def test_offsets_that_retention_took_are_told(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:

@@ -98,9 +98,10 @@ class KafkaCluster:
             ) from error
 
 
-# librdkafka writes several lines for each connection that is refused; the last one is in the error that we tell.
+# librdkafka writes several lines for each connection that is refused, and for each producer that is shut out; the last
+# one is in the error that we tell.
 _QUIET = logging.getLogger("headwater.kafka")
-_QUIET.setLevel(logging.CRITICAL)
+_QUIET.setLevel(logging.CRITICAL + 1)
 
 
 class KafkaFailure:

@@ -24,7 +24,7 @@ from headwater.errors import Unavailable
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_client import KafkaAdmin, KafkaTopicFacts
 from headwater.kafka.kafka_ranges import RangeReader
-from headwater.kafka.kafka_transactions import KafkaRecord, KafkaTransactions, ProducerFenced
+from headwater.kafka.kafka_transactions import CommitUnsure, KafkaRecord, KafkaTransactions, ProducerFenced
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.topic_declaration import WantedTopic
@@ -77,7 +77,7 @@ class KafkaDeclarations:
             for _ in range(ATTEMPTS_MAX):
                 try:
                     return self._declared(wanted, now_us, make)
-                except ProducerFenced:  # another process declares: look again
+                except (ProducerFenced, CommitUnsure):  # another process declares: look what is there now
                     continue
         raise Unavailable(
             f'topic "{wanted.name}" could not be declared: other processes declare all the time', hint="Try again."

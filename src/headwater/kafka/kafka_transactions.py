@@ -4,7 +4,7 @@ What it is: ``KafkaRecord``, one message; ``KafkaTransactions``, a transactional
 and what its errors mean.
 Invariants: at most one producer of an id can commit: beginning a new one ends the open transaction of the one before
 and shuts it out (``ProducerFenced``). Any other error ends the producer too: whether its last transaction was committed
-is then read from the progress, never guessed.
+(``CommitUnsure``) is then read from the progress, never guessed.
 Not here: who may begin one (``sinks/kafka/kafka_sink.py``). Read next: ``sinks/kafka/kafka_sink.py``.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from headwater.errors import Misuse, SinkRefused
+from headwater.errors import Misuse, SinkRefused, Unavailable
 from headwater.kafka.kafka_client import FENCED, RECONNECT_SECONDS, KafkaCluster, KafkaFailure, client
 
 BEGIN_SECONDS_MAX = 30.0
@@ -46,6 +46,10 @@ class KafkaRecord:
 
 class ProducerFenced(Exception):
     """Another producer of the same transactional id has begun, or the broker ended a transaction that took too long."""
+
+
+class CommitUnsure(Unavailable):
+    """The commit was sent, and no answer says whether it was done."""
 
 
 class KafkaTransactions:
@@ -104,7 +108,14 @@ class KafkaTransactions:
             self._produce(topic, record)
         if positions is not None:
             self._awaited(lambda seconds: self._producer.send_offsets_to_transaction(*positions, seconds), 30.0)
-        self._awaited(self._producer.commit_transaction, COMMIT_SECONDS_MAX)
+        try:
+            self._awaited(self._producer.commit_transaction, COMMIT_SECONDS_MAX)
+        except Unavailable as error:
+            raise CommitUnsure(
+                error.message,
+                detail="Whether the transaction was committed is not known.",
+                hint="Read what is there before it is repeated.",
+            ) from error
         self._in_transaction = False
         return self._places
 
