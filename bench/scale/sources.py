@@ -66,8 +66,8 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
         servers = f"127.0.0.1:{port}"
         ways = {
             "embedded log": None,
-            "Kafka, Arrow": f"kafka://{servers}?prefix=arrow.",
-            "Kafka, JSON": f"kafka://{servers}?prefix=json.&rows=json",
+            "Kafka, Arrow": f"kafka://{servers}?prefix=arrow.&kept_bytes=1",  # every run reads from Kafka
+            "Kafka, JSON": f"kafka://{servers}?prefix=json.&rows=json&kept_bytes=1",
         }
         opened = {
             title: apps.enter_context(app_of(sizes, folder / f"home-{number}", log))

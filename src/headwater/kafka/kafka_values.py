@@ -27,7 +27,8 @@ from headwater.log.catalog.registry import TopicRow
 from headwater.log.schema.event_metadata import METADATA_COLUMNS, METADATA_SCHEMA
 from headwater.log.schema.evolution import conform
 from headwater.log.schema.far_times import far_json_rows
-from headwater.log.schema.json_lines import batch_to_json_lines, json_decoder
+from headwater.log.schema.json_lines import json_decoder
+from headwater.log.schema.json_text import batch_to_json_lines
 from headwater.log.storage.framing import stored_schema
 from headwater.log.topic_rows import nullable
 
