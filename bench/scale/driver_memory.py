@@ -1,6 +1,6 @@
 """The driver's memory while many rows pass through ticks on a cluster.
 
-What it is: a log on Kafka, a Spark cluster of two workers and state on S3Proxy. Rounds of rows are appended, a quarter
+What it is: a log on Kafka, a Spark cluster of two workers and state on S3Proxy. Rounds of rows are appended, half
 of them changes of a keyed table, and the app ticks until it has them all. The memory of the driver, Python and Java,
 is looked at ten times a second; the views are compared with what was appended.
 Invariants: the driver, the appending process and the servers are processes of their own; a peak is of the resident
@@ -37,7 +37,7 @@ from tests.services.s3_server import CREDENTIALS, S3Server
 
 ROUND_ROWS = 2_000_000
 BATCH_ROWS = 100_000
-KEYED_PART = 4  # one row of so many is of the keyed table
+KEYED_PART = 2  # one row of so many is of the keyed table
 HEAP = "768m"
 SPARK = {
     "spark.driver.host": "127.0.0.1",
@@ -115,7 +115,7 @@ def driving(home: Path, log: str, state: str, master: str) -> None:
             ticks += 1
             if not report.behind:
                 break
-        spark = app.spark
+        spark = app._runtime.spark
         java: Any = spark.sparkContext._jvm
         used = java.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()
         told = {"ticks": ticks, "seconds": time.perf_counter() - began, "heap": used}
