@@ -23,6 +23,7 @@ from xdist.scheduler import LoadFileScheduling
 from headwater.app_declarations import AppDeclarations
 from headwater.demo.demo_command import SHORT_LIVED
 from headwater.views.compiler import compile as compiling
+from headwater.views.state.remote import executor_files
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick takes 9 s of Java's time in place of 15
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
@@ -69,7 +70,10 @@ LONGEST_FIRST = (
     "compiler",
 )
 
-if os.environ.get("HEADWATER_STATE") == "folder":  # the views' suites over state on an object store: tests/spark, crash
+# The views' suites over state on an object store: tests/spark, tests/crash. "executors": as on a cluster, where large
+# ticks read and write it without the driver's disk.
+STATE = os.environ.get("HEADWATER_STATE")
+if STATE in ("folder", "executors"):
     declared_here = AppDeclarations.__init__
 
     def declared_on_a_store(self: AppDeclarations, name: str, home: Any = None, **options: Any) -> None:
@@ -78,6 +82,8 @@ if os.environ.get("HEADWATER_STATE") == "folder":  # the views' suites over stat
         declared_here(self, name, home, **options)
 
     AppDeclarations.__init__ = declared_on_a_store  # type: ignore[method-assign]
+if STATE == "executors":
+    executor_files.on_cluster = lambda _: True
 
 
 class Sharing(LoadFileScheduling):

@@ -24,6 +24,7 @@ import headwater as hw
 from headwater.errors import ViewFailed
 from headwater.views import thresholds
 from headwater.views.compiler.plan import PlanColumn, Relation
+from headwater.views.state.remote import executor_files
 from headwater.views.tick.engine import TickEngine
 from tests.compiler.queries import views
 from tests.compiler.schemas import Change, Tables, relations, ticks
@@ -61,10 +62,15 @@ def test_views_are_their_queries_over_the_log_after_every_tick(spark: SparkSessi
     happening = data.draw(ticks(tables, most=3), label="ticks")
     way = data.draw(st.sampled_from(WAYS), label="way")
     state = data.draw(st.sampled_from([None, f"file://{tempfile.mkdtemp()}"]), label="state")
+    by_executors = state is not None and data.draw(st.booleans(), label="executors read and write the state")
 
     for view in declared:
         note(f"{view.name}: {view.query.sql}")
-    with hw.App("random", home=tempfile.mkdtemp(), state=state) as app, patch.dict(vars(thresholds), way):
+    with (
+        hw.App("random", home=tempfile.mkdtemp(), state=state) as app,
+        patch.dict(vars(thresholds), way),
+        patch.object(executor_files, "on_cluster", lambda _: by_executors),
+    ):
         check(spark, app, tables, {view.name: view.query.sql for view in declared}, happening)
 
 

@@ -63,6 +63,13 @@ class FolderStore(ObjectStore):
             self._files.rename(temporary, target, label="object.put")
             self._files.sync_dir(target.parent, label="object.put")
 
+    def copy(self, name: str, other: str) -> None:
+        """See ``ObjectStore.copy``."""
+        source = self.folder / name
+        if not source.exists():
+            raise FileNotFoundError(name)
+        self.put(other, source)
+
     def get(self, name: str) -> bytes | None:
         """See ``ObjectStore.get``."""
         with self._translated(name):

@@ -93,7 +93,12 @@ class ObjectAddress:
 
 @functools.lru_cache(maxsize=64)
 def open_store(address: ObjectAddress) -> ObjectStore:
-    """The store at an address."""
+    """The store at an address; the same one when it is asked for again."""
+    return made_store(address)
+
+
+def made_store(address: ObjectAddress) -> ObjectStore:
+    """The store at an address, with the credentials that there are now."""
     if not address.bucket:
         return FolderStore(address.path)
     from headwater.objects.s3_store import S3ObjectStore

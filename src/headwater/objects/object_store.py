@@ -1,6 +1,6 @@
 """Object store: named bytes that several machines share.
 
-What it is: ``ObjectStore``, the contract: create if absent, put, get, list, delete.
+What it is: ``ObjectStore``, the contract: create if absent, put, copy, get, list, delete.
 Invariants: of several ``create`` calls for one name exactly one returns True as long as the object is not deleted. What
 was written is seen whole by every later ``get`` and ``list``, from every machine. A call that returns took effect; one
 that raises ``StateUnavailable`` may have taken effect, now or later. Every call ends within a bounded time.
@@ -44,6 +44,13 @@ class ObjectStore(ABC):
     @abstractmethod
     def put(self, name: str, data: bytes | Path) -> None:
         """Write an object, from memory or from a file; one of that name is replaced."""
+
+    @abstractmethod
+    def copy(self, name: str, other: str) -> None:
+        """Write the bytes of an object under another name; FileNotFoundError when there is none.
+
+        They do not pass this machine, where the store can do it by itself.
+        """
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:

@@ -91,6 +91,10 @@ class S3ObjectStore(ObjectStore):
         """See ``ObjectStore.put``."""
         self._call(name, lambda: self._obstore.put(self._store, self._prefix + name, data))
 
+    def copy(self, name: str, other: str) -> None:
+        """See ``ObjectStore.copy``."""
+        self._call(name, lambda: self._obstore.copy(self._store, self._prefix + name, self._prefix + other))
+
     def get(self, name: str) -> bytes | None:
         """See ``ObjectStore.get``."""
         return self._found(name, lambda: bytes(self._obstore.get(self._store, self._prefix + name).bytes()))

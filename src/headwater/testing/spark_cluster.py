@@ -3,7 +3,8 @@
 What it is: ``SparkCluster``, the standalone cluster of the installed pyspark. Apps reach it by ``url``
 (``spark={"spark.master": cluster.url}``); ``executors`` are the processes that run their tasks.
 Invariants: every process is stopped by its id; a worker that was killed can be started again, and apps get executors
-from it. Heaps are small: master and worker take some 200 MB each, an executor some 300 MB.
+from it. Heaps are small: master and worker take some 200 MB each, an executor some 300 MB. Workers and executors find
+the ``hidden`` folder empty, as those of another machine would: it is behind a mount of their own (``unshare``).
 Not here: starting and stopping of one process (``local_server.py``).
 Read next: ``local_server.py``, ``docs/scale.md``.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import signal
 import tempfile
 from pathlib import Path
@@ -24,6 +26,10 @@ from headwater.testing.local_server import LocalServer
 EXECUTOR = "CoarseGrainedExecutorBackend"
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
+# Whoever is not root is so in a namespace of its own.
+UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+HIDE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+
 
 class SparkCluster:
     """One master and some workers of one core each.
@@ -33,9 +39,9 @@ class SparkCluster:
     (True, 1)
     """
 
-    def __init__(self, *, workers: int = 2, worker_memory: str = "1g") -> None:
+    def __init__(self, *, workers: int = 2, worker_memory: str = "1g", hidden: Path | None = None) -> None:
         self.master = SparkMaster()
-        self.workers = [SparkWorker(self.master, worker_memory) for _ in range(workers)]
+        self.workers = [SparkWorker(self.master, worker_memory, hidden) for _ in range(workers)]
 
     @property
     def url(self) -> str:
@@ -104,14 +110,16 @@ class SparkWorker(SparkDaemon):
     title = "Spark's worker"
     says_when_ready = "Successfully registered with master"
 
-    def __init__(self, master: SparkMaster, memory: str) -> None:
+    def __init__(self, master: SparkMaster, memory: str, hidden: Path | None = None) -> None:
         super().__init__()
         self._master = master
         self._memory = memory
+        self._hidden = hidden  # a folder that it does not see into
 
     def _command(self) -> list[str]:
         limits = ["--cores", "1", "--memory", self._memory, "--work-dir", str(self.folder / "work")]
-        return [*self._program("worker.Worker"), *limits, self._master.url]
+        behind = [] if self._hidden is None else [*UNSHARE, "sh", "-c", HIDE, str(self._hidden)]
+        return [*behind, *self._program("worker.Worker"), *limits, self._master.url]
 
     def executors(self) -> list[int]:
         """The process ids of its executors."""

@@ -132,7 +132,7 @@ class AppRuntime:
         """The engine; making it takes the app over."""
         if self._engine is None:
             prepared, home = self.prepared, self.log.local
-            store = state_store(self.folder, home.files, self.spark, self.manifests, self.state)
+            store = state_store(self.folder, self.log, self.spark, self.manifests, self.state)
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, home.files, self.java_log)

@@ -17,6 +17,7 @@ from headwater.testing.local_server import free_port
 from headwater.testing.spark_cluster import SparkCluster
 from tests.services.cluster.shop_files import write_shop
 from tests.services.kafka_broker import KafkaBroker
+from tests.services.s3_server import S3Server
 
 
 class SubmittedApp:
@@ -47,6 +48,48 @@ class SubmittedApp:
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(how)
         return self.process.wait(60)
+
+
+class ShopDriver:
+    """A driver that does what it is told (``shop_driver.py``); its temporary files are where executors do not look."""
+
+    def __init__(self, file: Path, master: str, temporary: Path) -> None:
+        temporary.mkdir()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+        self.errors = (file.parent / "errors").open("w+")
+        command = [sys.executable, "-m", "tests.services.cluster.shop_driver", str(file), master]
+        self.process = subprocess.Popen(
+            [*command, f"spark.local.dir={temporary}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env=environment | {"TMPDIR": str(temporary)},
+        )
+
+    def begins(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{command}\n")
+        self.process.stdin.flush()
+        if command == "tick":
+            assert self.answer() == "ticking"
+
+    def tells(self, command: str) -> Any:
+        self.begins(command)
+        return self.answer()
+
+    def answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.errors.seek(0)
+            raise AssertionError(f"it ended with {self.process.wait()}: {self.errors.read()[-5000:]}")
+        return json.loads(line)
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
 
 
 class Shop:
@@ -125,17 +168,41 @@ def test_views_survive_the_loss_of_executors_and_workers(cluster: SparkCluster, 
         app.process.wait()
 
 
-def test_executors_read_a_log_on_kafka(cluster: SparkCluster, kafka: KafkaBroker, tmp_path: Path):
-    settings = {"log": f"kafka://{kafka.servers}?prefix=cluster.", "state": f"file://{tmp_path / 'state'}"}
-    file = write_shop(tmp_path / "shop", **settings)
-    shop = Shop(file.parent / "home", settings["log"])
-    ends = shop.change(0)
+def test_executors_share_no_disk_with_the_driver(
+    cluster: SparkCluster, kafka: KafkaBroker, s3: S3Server, drivers_disk: Path
+) -> None:
+    log = f"kafka://{kafka.servers}?prefix=cluster."
+    file = write_shop(drivers_disk / "shop", log=log, state=s3.address("shop"))
+    shop = Shop(file.parent / "home", log)
+    shop.change(0)
+    driver = ShopDriver(file, cluster.url, drivers_disk / "temporary")
+    try:
+        first = driver.tells("tick")
+        assert all(first.values()), "no stage ran on the cluster"
+        assert shop.seen() == shop.expected()
 
-    app = SubmittedApp(file, cluster.url, "--once")
+        (lost, *_) = cluster.executors()
+        shop.change(1)
+        driver.begins("tick")
+        os.kill(lost, signal.SIGKILL)
+        driver.answer()
+        assert shop.seen() == shop.expected()
+        assert driver.tells("verify") == dict.fromkeys(shop.expected(), True)
 
-    app.tick_that_covers(ends)
-    assert app.process.wait(120) == 0, app.said()
-    assert shop.seen() == shop.expected()
+        driver.tells("small")
+        shop.change(2)
+        driver.tells("tick")
+        assert shop.seen() == shop.expected()
+
+        driver.tells("large")
+        shop.change(3)
+        assert driver.tells("rebuild revenue") == {"revenue": 0}
+        driver.tells("tick")
+        assert shop.seen() == shop.expected()
+        assert driver.tells("verify") == dict.fromkeys(shop.expected(), True)
+    finally:
+        driver.stop()
+    assert s3.objects("shop/runs"), "the state is elsewhere"
 
 
 def test_a_master_that_is_not_there_is_one_sentence(tmp_path: Path):

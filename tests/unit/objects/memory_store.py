@@ -28,6 +28,11 @@ class MemoryStore(ObjectStore):
     def put(self, name: str, data: bytes | Path) -> None:
         self.objects[name] = data if isinstance(data, bytes) else data.read_bytes()
 
+    def copy(self, name: str, other: str) -> None:
+        if name not in self.objects:
+            raise FileNotFoundError(name)
+        self.objects[other] = self.objects[name]
+
     def get(self, name: str) -> bytes | None:
         return self.objects.get(name)
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from headwater.objects.object_store import ObjectStore
 
 
@@ -38,6 +40,16 @@ def put_replaces(store: ObjectStore, _: Path) -> None:
     store.put("a", b"")
 
     assert store.get("a") == b""
+
+
+def a_copy_is_an_object_of_its_own(store: ObjectStore, _: Path) -> None:
+    store.put("a/ä 1", b"one")
+    store.copy("a/ä 1", "b/2")
+    store.delete("a/ä 1")
+
+    assert store.get("b/2") == b"one"
+    with pytest.raises(FileNotFoundError):
+        store.copy("a/ä 1", "b/3")
 
 
 def a_missing_object_is_none(store: ObjectStore, _: Path) -> None:
@@ -86,6 +98,7 @@ PROMISES: Sequence[Callable[[ObjectStore, Path], None]] = (
     an_object_is_created_once,
     an_object_that_was_deleted_can_be_created_again,
     put_replaces,
+    a_copy_is_an_object_of_its_own,
     a_missing_object_is_none,
     a_part_of_an_object_can_be_had,
     a_large_file_comes_back_as_it_was,

@@ -21,6 +21,7 @@ from headwater.cli.views.run_command import run_app
 from headwater.errors import InvalidDeclaration
 
 KAFKA = ("confluent-kafka", "fastavro")  # executors read a log on Kafka themselves
+S3 = ("obstore",)  # and state on S3
 
 WithOption = Annotated[
     list[str] | None,
@@ -65,6 +66,7 @@ def submit(
                 if not as_json:
                     console(stderr=True).print("packing what the executors need ...")
                 needed = [*(packages or ()), *(KAFKA if app.log_address is not None else ())]
+                needed += S3 if app.state is not None and app.state.bucket else ()
                 modules = environments.neighbours(file)
                 environment = environments.pack(app.log.home / "environments", packages=needed, modules=modules)
             elif not environment.is_file():

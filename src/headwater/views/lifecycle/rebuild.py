@@ -35,8 +35,8 @@ from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Manifest
 from headwater.views.state.run import Run
 from headwater.views.state.state_store import StateStore
-from headwater.views.state.state_trace import StateTrace, Traces
-from headwater.views.state.trace import Trace, scan_runs
+from headwater.views.state.state_trace import Traces
+from headwater.views.state.trace import Trace, delta_of, scan_runs
 from headwater.views.tick.built_views import BuiltViews
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.evaluate import Evaluation
@@ -143,7 +143,7 @@ class Rebuild:
             for name, view in views.items()
             if name not in still and (name in self.asked or not self._is_live(view))
         }
-        restarted = {name for name in asked if not self._is_live(views[name]) or not _readable(self.given[name])}
+        restarted = {name for name in asked if not self._is_live(views[name]) or not self._readable(name)}
         self.restarted = with_readers(self.wanted, restarted)
         build_id = f"{self.at.tick}.{self.engine.epoch}"
         # Sessions of their own, which no tick uses.
@@ -156,7 +156,7 @@ class Rebuild:
         }
         self.own = replace(self.wanted, views=beside, inputs={})
         for name in self._outside():
-            if not _readable(self.given.get(name)):
+            if not self._readable(name):
                 raise self._damaged(name)
         self.traces = self.store.open(Manifest(), self.own, self.engine.epoch)
         self.progress.expects(
@@ -167,6 +167,16 @@ class Rebuild:
                 for stage in view.plan.stages
             }
         )
+
+    def _readable(self, relation: str) -> bool:
+        """Whether a trace's files are there, and are what was written. Those of a topic without a key are the log's."""
+        trace = self.given.get(relation)
+        try:
+            if isinstance(trace, Trace):
+                trace.check(self.spark)
+        except Corruption:
+            return False
+        return True
 
     def _rows(self, relation: str) -> int:
         found = self.given.get(relation)
@@ -357,7 +367,7 @@ class Rebuild:
             batches = [batch for each, run in found for batch in each.read([run])]
             return Delta.local(consolidate(visible(pa.Table.from_batches(batches, trace.schema), shape.names)))
         if trace.schema.names == shape.names and not any(run.small for _, run in found):
-            return Delta.written([path for each, run in found for path in each.paths(run)], schema)
+            return delta_of(self.spark, found, schema)
         return Delta.lazy(shape, rows, lambda spark: visible(scan_runs(spark, found), shape.names))
 
     # What changed
@@ -374,14 +384,3 @@ class Rebuild:
         spark = self.own.views[name].sessions.large
         both = union(visible(new.frame(spark), shape.names), negate(visible(old.frame(spark), shape.names)))
         return fitted(consolidate(both).toArrow(), shape)
-
-
-def _readable(trace: StateTrace | None) -> bool:
-    """Whether a trace's files are there, and are what was written. Those of a topic without a key are the log's."""
-    try:
-        if isinstance(trace, Trace):
-            for run in trace.runs:
-                trace.verify(run)
-    except Corruption:
-        return False
-    return True

@@ -19,7 +19,7 @@ from headwater.log.catalog.catalog import Catalog
 from headwater.log.storage.checksums import has_checksum, signed
 from headwater.objects.object_address import ObjectAddress
 from headwater.views.state.remote.commit_log import CommitLog, CommitPosition
-from headwater.views.state.remote.run_cache import RUNS
+from headwater.views.state.remote.stored_file import RUNS
 from headwater.views.state.run import RunFile
 
 

@@ -1,7 +1,7 @@
 """The master: where Spark gets the processes that run its tasks.
 
 What it is: ``is_local`` tells this process's own threads from a cluster; ``check_answers`` asks a standalone master
-before Spark does.
+before Spark does; ``check_shared`` asks executors whether they see a folder.
 Invariants: a master that does not answer is one sentence within seconds; Spark itself would try for a minute and then
 fail with a page of Java's.
 Not here: what executors need to run Python (``executor_environment.py``).
@@ -10,10 +10,19 @@ Read next: ``spark_session.py``.
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ANSWER_S = 5.0
 PORT = 7077  # Spark's own default
@@ -53,6 +62,31 @@ def check_answers(master: str) -> None:
             hint="Is it running, and is this its address? The master's log names it: Starting Spark master at spark://...",
             master=master,
         )
+
+
+def check_shared(spark: SparkSession, folder: Path, why: str) -> None:
+    """Raise unless the executors of a cluster see a folder of the driver's; ``why`` they have to.
+
+    Asked are as many tasks as run at once: a first look, before anything is computed.
+    """
+    if is_local(str(spark.sparkContext.master)):
+        return
+    tasks = spark.sparkContext.defaultParallelism
+    seen = spark.range(0, tasks, 1, tasks).mapInArrow(functools.partial(_look, str(folder)), "seen BOOLEAN").toArrow()
+    if not all(seen.column("seen").to_pylist()):
+        raise InvalidDeclaration(
+            f"the executors do not see the folder {folder}",
+            detail=f"It is on the driver's machine, and {why}.",
+            hint='Put the home where all machines see it under the same path; or keep the log on Kafka (log="kafka://...")'
+            ' and the state on a store (state="s3://..."): then nothing needs to be shared.',
+            folder=str(folder),
+        )
+
+
+def _look(folder: str, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Whether the folder is there, for each task; called on an executor."""
+    for batch in numbers:
+        yield pa.RecordBatch.from_pydict({"seen": [Path(folder).is_dir()] * batch.num_rows})
 
 
 def _failure(place: str) -> str | None:

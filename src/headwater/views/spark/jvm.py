@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import HeadwaterError, SparkEnded
 from headwater.views.spark import own_process
+from headwater.views.spark.worker_errors import told_by_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +65,10 @@ def mapped_errors(spark: Callable[[], SparkSession | None], log: Path) -> Iterat
     except Exception as error:
         status = ended(spark(), within=REAPED_S if lost_contact(error) else 0.0)
         if status is None:
-            raise
+            told = told_by_worker(error)
+            if told is None:
+                raise
+            raise told from error
         raise SparkEnded(
             f"the Java process that Spark runs in has ended: {how(status)}",
             detail=f"{written_to(log)} What was committed is kept.",

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, ViewFailed
 from headwater.views.spark.jvm import lost_contact
+from headwater.views.spark.worker_errors import told_by_worker
 from headwater.views.view_declaration import ViewDeclaration
 
 ADVICE = {
@@ -47,6 +48,9 @@ def in_view(declared: ViewDeclaration) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         if lost_contact(error):  # that is nothing of the view's
             raise
+        told = told_by_worker(error)
+        if told is not None:
+            raise told from error
         raise mapped(declared, error) from error
 
 

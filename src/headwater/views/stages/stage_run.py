@@ -35,6 +35,7 @@ from headwater.views.compiler.plan import (
 from headwater.views.spark.scans import fitted
 from headwater.views.spark.spark_errors import row_failures
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.spark.worker_errors import told_by_worker
 from headwater.views.stages.large_groups import OUT_OF_RANGE, LargeGroups
 from headwater.views.stages.leading_run import LeadingRun
 from headwater.views.stages.python_views import RowFunctionStage
@@ -90,7 +91,7 @@ class StageRun:
         try:
             return self._changes()
         except row_failures() as error:
-            if not self._may_meet_passing_rows():
+            if told_by_worker(error) is not None or not self._may_meet_passing_rows():
                 raise
             logger.info("stage %s is recomputed, since its changes cannot be: %s", self.stage.name, error)
             settled = {name: source.as_initial(consolidated=True) for name, source in self.sources.items()}

@@ -3,7 +3,8 @@
 What it is: ``small`` is set up for cached plans (one task, no exchanges), ``large`` for scans by all cores. Both belong
 to one view, so that views run side by side without seeing each other's temporary tables.
 Invariants: results come back with exactly the schema asked for; files that Spark writes lie in a scratch folder, which
-a tick empties at its end, unless a trace has adopted them.
+a tick empties at its end, unless a trace has adopted them. With a ``place`` executors write to the object store, and
+keep what is of this tick only on their own disks: nothing of it is on a disk that they share with the driver.
 Not here: what to run (``stage_run.py``).
 Read next: ``views/spark/spark_session.py`` for the settings.
 """
@@ -27,6 +28,9 @@ from headwater.views.spark.scans import SCRATCH, fitted, local_frame, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.relation import BoundRows
 from headwater.views.state.delta import Delta
+from headwater.views.state.remote import executor_files
+from headwater.views.state.remote.executor_files import StagePlace
+from headwater.views.state.remote.stored_file import StoredFile
 from headwater.views.state.run import read_parquet
 
 if TYPE_CHECKING:
@@ -76,13 +80,19 @@ class ViewSessions:
             for name, value in {**BOTH, **settings}.items():
                 session.conf.set(name, value)
         self.large.conf.set("spark.sql.shuffle.partitions", str(cores))
-        self.large.conf.set(SCRATCH, str(scratch))
+        if not executor_files.on_cluster(
+            spark
+        ):  # elsewhere rows that are here travel in the plan: nobody else may see the file
+            self.large.conf.set(SCRATCH, str(scratch))
+        self.place: StagePlace | None = None  # of the stage that runs; None: executors see this machine's files
         self.scratch = scratch
         self.plan_cache = PlanCache(self.small)
         self.rows_read = 0
         self.actions = 0
         self._numbers = itertools.count()
         self._wrote = False  # into the scratch folder, since it was emptied
+        self._left: list[tuple[StagePlace, Sequence[StoredFile]]] = []  # on the store, and of no use after the tick
+        self._kept: list[DataFrame] = []  # on the executors' disks
 
     def count_anew(self) -> None:
         """Begin to count rows read, actions and plans reused."""
@@ -117,11 +127,31 @@ class ViewSessions:
 
     def write(self, frame: DataFrame, schema: pa.Schema) -> Delta:
         """A large query's result, written by Spark; here as well when it turns out to be little."""
+        if self.place is not None:
+            return self._stored(self.place, frame, schema)
         files = self._written(frame.select(*map(quoted, schema.names)))
         changes = Delta.written(files, schema)
         if changes.rows <= thresholds.LOCAL_ROWS_MAX:
             return Delta.local(changes.read())
         return changes
+
+    def _stored(self, place: StagePlace, frame: DataFrame, schema: pa.Schema) -> Delta:
+        self.actions += 1
+        rows, weighed = place.executors.write(frame, place.folder, schema)
+        few = weighed.rows <= thresholds.LOCAL_ROWS_MAX
+        if few or not place.kept:
+            self._left.append((place, rows.files))
+        if few:
+            return Delta.local(pa.Table.from_batches(rows.read(schema), schema))
+        return Delta.on_store(rows, weighed, schema)
+
+    def kept(self, frame: DataFrame) -> DataFrame:
+        """A frame whose rows, once they are computed, stay on the executors' disks until the tick ends."""
+        from pyspark import StorageLevel
+
+        frame = frame.persist(StorageLevel.DISK_ONLY)
+        self._kept.append(frame)
+        return frame
 
     def materialize(self, frame: DataFrame, schema: pa.Schema, *, grouped: bool = False) -> BoundRows:
         """A large query's result, computed once: here when it is little, else in files.
@@ -134,6 +164,13 @@ class ViewSessions:
             most, frame = shuffled(frame)
             if most is not None and most <= thresholds.SETTLED_ROWS_MAX:
                 return BoundRows.of(self.collect_frame(frame, schema))
+        if self.place is not None:
+            frame = self.kept(frame)
+            self.actions += 1
+            count = frame.count()
+            if count <= thresholds.SETTLED_ROWS_MAX:
+                return BoundRows.of(self.collect_frame(frame, schema))
+            return BoundRows(schema, count, None, lambda _: frame)
         files = self._written(frame)
         rows = sum(pq.read_metadata(path).num_rows for path in files)
         if rows <= thresholds.SETTLED_ROWS_MAX:
@@ -151,6 +188,11 @@ class ViewSessions:
         if self._wrote:
             shutil.rmtree(self.scratch, ignore_errors=True)
             self._wrote = False
+        for frame in self._kept:
+            frame.unpersist()
+        for place, files in self._left:
+            place.executors.delete(files)
+        self._kept, self._left = [], []
 
     def _written(self, frame: DataFrame) -> list[Path]:
         self.actions += 1

@@ -1,8 +1,8 @@
 """A delta: what one tick changed in one relation, as weighted rows.
 
-What it is: one type for three places where the rows may be: a table on the driver (a small tick), Parquet files that
-Spark wrote (a large one), or a query that Spark runs when somebody reads it (*lazy*: a range of the log, or all that a
-relation holds).
+What it is: one type for four places where the rows may be: a table on the driver (a small tick), Parquet files that
+Spark wrote (a large one), files that executors wrote on an object store (a large one on a cluster), or a query that
+Spark runs when somebody reads it (*lazy*: a range of the log, or all that a relation holds).
 Invariants: the columns are those of ``schema``, the last of which is ``_weight``; the rows never change. Files are
 moved once, when the first trace adopts them; frames made afterwards read them at their new place, and other traces
 copy them. A lazy delta cannot become a run, and its weights are not known.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,8 @@ from headwater.views.state.run import Weighed, read_parquet, weigh, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.views.state.remote.executor_files import StoredRows
 
 ANY_WEIGHT = 1 << 62  # a bound that stands for "not known"
 
@@ -47,7 +49,7 @@ def _empty(schema: pa.Schema) -> pa.Table:
 
 
 class Delta:
-    """Weighted changes. Made by ``local``, ``written``, ``lazy`` or ``nothing``.
+    """Weighted changes. Made by ``local``, ``written``, ``on_store``, ``lazy`` or ``nothing``.
 
     >>> changes = Delta.local(pa.table({"id": [1, 2], "_weight": [1, -1]}))
     >>> changes
@@ -63,12 +65,14 @@ class Delta:
         *,
         table: pa.Table | None = None,
         files: Sequence[Path] = (),
+        stored: StoredRows | None = None,
         build: Callable[[SparkSession], DataFrame] | None = None,
     ) -> None:
         self.schema = weighted_schema(schema)
         self.weighed = weighed
         self.table = table
         self.files = tuple(files)
+        self.stored = stored  # files that are not on this machine
         self.staying: StayingRows | None = None  # where these were found on the way
         self.adopted = False  # the files are those of a run
         self.adopting = threading.Lock()
@@ -86,6 +90,11 @@ class Delta:
         """Parquet files that Spark wrote, with a column ``_weight``. Their footers tell the rest."""
         weighed = weigh_files(files)
         return cls(schema, weighed, files=files) if weighed.rows else cls.nothing(schema)
+
+    @classmethod
+    def on_store(cls, stored: StoredRows, weighed: Weighed, schema: pa.Schema) -> Delta:
+        """Files that executors wrote on an object store, with a column ``_weight``."""
+        return cls(schema, weighed, stored=stored) if weighed.rows else cls.nothing(schema)
 
     @classmethod
     def lazy(cls, schema: pa.Schema, rows: int, build: Callable[[SparkSession], DataFrame]) -> Delta:
@@ -119,14 +128,16 @@ class Delta:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame; the same one when it is asked for again."""
-        files = self.files
+        files, stored = self.files, self.stored
 
         def make() -> DataFrame:
             if self._build is not None:
                 return self._build(spark)
+            if stored is not None:
+                return stored.frame(spark, self.schema)
             return scan(spark, files, self.schema) if files else local_frame(spark, self.table)
 
-        return self._frames.get(spark, files, make)
+        return self._frames.get(spark, (files, stored), make)
 
     def collect(self, spark: SparkSession) -> pa.Table:
         """The rows as a table, wherever they are."""
@@ -137,8 +148,12 @@ class Delta:
         assert not self.is_lazy
         if self.table is not None:
             return self.table
-        batches = [batch for path in self.files for batch in read_parquet(path, self.schema)]
-        return pa.Table.from_batches(batches, schema=self.schema)
+        return pa.Table.from_batches(self._batches(self.schema), schema=self.schema)
+
+    def _batches(self, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if self.stored is not None:
+            return self.stored.read(fields)
+        return (batch for path in self.files for batch in read_parquet(path, fields))
 
     def keys(self, columns: Sequence[str]) -> pa.Table | None:
         """The distinct values of some columns; None when there are too many rows to fetch them, or they are lazy."""
@@ -147,8 +162,11 @@ class Delta:
         if self.is_lazy or self.rows > thresholds.LOOKUP_KEYS_MAX:
             return None
         fields = pa.schema([self.schema.field(name) for name in columns])
-        batches = [batch for path in self.files for batch in read_parquet(path, fields)]
-        return distinct(pa.Table.from_batches(batches, schema=fields))
+        return distinct(pa.Table.from_batches(self._batches(fields), schema=fields))
+
+    def read_from(self, other: Delta) -> None:
+        """Let Spark read these rows, which are here and too many for a plan, from the files of their run."""
+        self.files, self.stored = other.files, other.stored
 
     def moved(self, files: Sequence[Path]) -> None:
         """The files have got other names: a trace has adopted them."""
@@ -157,5 +175,6 @@ class Delta:
         self.files, self.adopted = tuple(files), True
 
     def __repr__(self) -> str:
-        where = "local" if self.table is not None else "lazy" if self.is_lazy else f"{len(self.files)} files"
+        files = self.files if self.stored is None else self.stored.files
+        where = "local" if self.table is not None else "lazy" if self.is_lazy else f"{len(files)} files"
         return f"Delta({self.rows} rows, {where})"

@@ -1,6 +1,7 @@
 """Merging: fewer and larger runs, and rows that cancel out are dropped.
 
-What it is: which runs of a trace to merge (``due``), and the merging, by Arrow on the driver or by Spark.
+What it is: which runs of a trace to merge (``due``), and the merging, by Arrow on the driver or by Spark; on a cluster
+whose executors write to the store themselves, by them as soon as it is more than a task's work.
 Invariants: a merge changes the runs and never the content; it writes a new run beside the old ones, which stay until
 their owner prunes them. A merge that begins with the oldest run yields a positive run.
 Not here: the manifest's change from the old runs to the new one, which is the caller's.
@@ -30,8 +31,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headwater.views import thresholds
+from headwater.views.state.algebra import weighted_schema
 from headwater.views.state.lookups.keyed_pass import current_rows
-from headwater.views.state.run import STAGING, RowWriter, Run, RunFile, weigh_files
+from headwater.views.state.run import STAGING, RowWriter, Run, RunFile, described, weigh_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +64,10 @@ class RunMerge:
         size = sum(run.bytes for run in self.runs)
         return self.rows > thresholds.DRIVER_MERGE_ROWS_MAX or size > thresholds.DRIVER_MERGE_BYTES_MAX
 
+    def by_executors(self, spark: SparkSession) -> bool:
+        """Whether the executors of a cluster read and write the rows, which do not pass the driver."""
+        return self.rows > thresholds.TASK_ROWS_MAX and self.trace.executors_of(spark) is not None
+
     def run(self, spark: SparkSession | None = None) -> tuple[tuple[Run, ...], Run | None]:
         """Merge: the runs that are replaced, and the new one; None when everything cancelled out.
 
@@ -72,6 +78,8 @@ class RunMerge:
 
     def write(self, spark: SparkSession | None = None) -> Run | None:
         """Write the new run."""
+        if spark is not None and self.by_executors(spark):
+            return self._on_store(spark)
         if self.needs_spark:
             assert spark is not None, "ask needs_spark first"
             return self._by_spark(spark)
@@ -102,6 +110,17 @@ class RunMerge:
         first, last = self.runs[0].first_tick, self.runs[-1].last_tick
         weighed = weigh_files([writer.path])
         return trace.adopt(name, [writer.path], weighed, first_tick=first, last_tick=last)
+
+    def _on_store(self, spark: SparkSession) -> Run | None:
+        trace, executors = self.trace, self.trace.executors_of(spark)
+        assert executors is not None
+        rows, weighed = executors.write(
+            trace.consolidated_frame(spark, self.runs), trace.folder.name, weighted_schema(trace.schema)
+        )
+        if not weighed.rows:
+            return None
+        first, last = self.runs[0].first_tick, self.runs[-1].last_tick
+        return described(_name(first, last), [stored.file for stored in rows.files], weighed, first, last)
 
     def _by_spark(self, spark: SparkSession) -> Run | None:
         trace, name = self.trace, _name(self.runs[0].first_tick, self.runs[-1].last_tick)

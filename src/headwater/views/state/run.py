@@ -42,6 +42,17 @@ class Weighed:
     weight_min: int = 1
     weight_max: int = 1
 
+    def and_also(self, other: Weighed) -> Weighed:
+        """Both together.
+
+        >>> Weighed(0).and_also(Weighed(2, -1, 1)).and_also(Weighed(1, 3, 3))
+        Weighed(rows=3, weight_min=-1, weight_max=3)
+        """
+        if not self.rows or not other.rows:
+            return self if self.rows else other
+        low, high = min(self.weight_min, other.weight_min), max(self.weight_max, other.weight_max)
+        return Weighed(self.rows + other.rows, low, high)
+
 
 @dataclass(frozen=True)
 class RunFile:
@@ -184,9 +195,9 @@ def write_run(folder: Path, name: str, table: pa.Table, *, first_tick: int, last
     temporary = folder / f"{name}{STAGING}"
     with translated(f"run {path}"):
         pq.write_table(table, temporary, **_options(table.schema))
-    described = _settle(temporary, path, files)
+    settled = _settle(temporary, path, files)
     files.sync_dir(folder, label="run.sync_directory")
-    return _describe(name, [described], weigh(table), first_tick, last_tick)
+    return described(name, [settled], weigh(table), first_tick, last_tick)
 
 
 class RowWriter:
@@ -266,9 +277,9 @@ def adopt_run(
 ) -> Run:
     """Make files that Spark wrote a run, by moving them into the folder."""
     files.make_dir(folder, label="run.make_directory")
-    described = [_settle(path, folder / f"{name}.{number}.parquet", files) for number, path in enumerate(paths)]
+    settled = [_settle(path, folder / f"{name}.{number}.parquet", files) for number, path in enumerate(paths)]
     files.sync_dir(folder, label="run.sync_directory")
-    return _describe(name, described, weighed, first_tick, last_tick)
+    return described(name, settled, weighed, first_tick, last_tick)
 
 
 def _settle(source: Path, target: Path, files: Files) -> RunFile:
@@ -279,12 +290,13 @@ def _settle(source: Path, target: Path, files: Files) -> RunFile:
         size = os.fstat(fd).st_size
     finally:
         os.close(fd)
-    described = RunFile(target.name, size, checksum_of(source))
+    settled = RunFile(target.name, size, checksum_of(source))
     files.rename(source, target, label="run.rename_parquet")
-    return described
+    return settled
 
 
-def _describe(name: str, files: list[RunFile], weighed: Weighed, first_tick: int, last_tick: int) -> Run:
+def described(name: str, files: Sequence[RunFile], weighed: Weighed, first_tick: int, last_tick: int) -> Run:
+    """The run that has these files."""
     return Run(name, tuple(files), weighed.rows, first_tick, last_tick, weighed.weight_min, weighed.weight_max)
 
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -35,11 +36,12 @@ from headwater.views.state.log_trace import LogTrace
 from headwater.views.state.manifest import Manifest, RelationEntry
 from headwater.views.state.manifest_entries import Listed, Place, folder_name
 from headwater.views.state.merge import RunMerge
+from headwater.views.state.remote.executor_files import StagePlace
 from headwater.views.state.remote.run_cache import RunCache
 from headwater.views.state.run import STAGING, Run
 from headwater.views.state.small_runs import SmallRuns
 from headwater.views.state.state_trace import Traces
-from headwater.views.state.trace import Trace
+from headwater.views.state.trace import Trace, delta_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,6 +154,14 @@ class StateStore:
 
     # A tick's runs
 
+    def place_of(self, name: str, *, kept: bool = True) -> StagePlace | None:
+        """Where the executors of a cluster write a relation's changes; None: they write where this process does."""
+        executors = None if self.cache is None else self.cache.executors_of(self.spark)
+        if executors is None:
+            return None
+        folder = self._current(self._open, name).folder.name if kept else f"scratch-{uuid.uuid4().hex}"
+        return StagePlace(executors, folder, kept)
+
     def write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
         """Write a relation's changes as a run that the next manifest will list. Called from several threads.
 
@@ -176,8 +186,8 @@ class StateStore:
     def _write(self, name: str, changes: Delta, tick: int, epoch: int) -> None:
         trace = self._current(self._open, name)
         run = trace.write(changes, tick=tick, epoch=epoch)
-        if changes.table is not None and changes.rows > thresholds.TASK_ROWS_MAX:
-            changes.files = tuple(run.paths(trace.folder))  # too many for a plan: let Spark read them
+        if changes.table is not None and changes.rows > thresholds.TASK_ROWS_MAX and run.files:
+            changes.read_from(delta_of(self.spark, [(trace, run)], trace.schema))
         with self._lock:
             self._new[name] = trace
             self._pending[name] = (run, changes)
@@ -195,7 +205,7 @@ class StateStore:
             merge, merged = trace.merge_of_all(), trace.adopt_content(changes.staying, trace.runs[-1])
         else:
             due = None if name in self._merges else trace.merge_due()
-            if due is None or due.runs != trace.runs or due.needs_spark:
+            if due is None or due.runs != trace.runs or due.needs_spark or due.by_executors(self.spark):
                 return None
             merge, merged = due, due.write()
         self._pending[name] = (self._pending[name][0], None)  # lookups read the merged run instead
@@ -206,7 +216,7 @@ class StateStore:
             return Delta.nothing(schema)
         if merged.small is not None:
             return Delta.local(pa.Table.from_batches(merge.trace.read([merged]), schema))
-        return Delta.written(merged.paths(merge.trace.folder), schema)
+        return delta_of(self.spark, [(merge.trace, merged)], schema)
 
     def next(self, traces: Traces, prepared: Prepared, stop: Mapping[str, Mapping[int, int]]) -> Traces:
         """The traces after the tick whose runs were written. A write that failed fails here."""

@@ -5,7 +5,7 @@ keys on the driver (``lookup``); and the next trace, when a tick or a merge adds
 Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every trace that
 begins with the oldest run has no row with a negative sum. Traces of successive ticks share their caches, and an older
 one stays readable until its owner prunes the files. Whoever reads a run's files asks for them first: they may be on an
-object store.
+object store. The executors of a cluster read them there themselves.
 Not here: which runs are current, which the manifest knows; when to merge (``merge.py``); relations whose state is a
 topic's own log (``log_trace.py``).
 Read next: ``run.py`` for the files, ``multisets.py`` and ``arrangements.py`` for the reading, ``merge.py``.
@@ -35,13 +35,27 @@ from headwater.views.state.delta import Delta, StayingRows
 from headwater.views.state.lookups.arrangements import Arrangements
 from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.multisets import WeightedPart, consolidated, expanded
-from headwater.views.state.run import STAGING, Run, Weighed, adopt_run, read_run, verify_run, weigh, write_run
+from headwater.views.state.remote.executor_files import StoredRows
+from headwater.views.state.remote.stored_file import StoredFile
+from headwater.views.state.run import (
+    STAGING,
+    Run,
+    RunFile,
+    Weighed,
+    adopt_run,
+    described,
+    read_run,
+    verify_run,
+    weigh,
+    write_run,
+)
 from headwater.views.state.state_trace import Restriction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.views.state.merge import RunMerge
+    from headwater.views.state.remote.executor_files import ExecutorFiles
     from headwater.views.state.remote.run_cache import RunCache
     from headwater.views.state.small_runs import SmallRuns
 
@@ -91,7 +105,7 @@ class Trace:
 
     def frame(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
         """Weighted rows of all runs, as they are: not added up. Without ``columns``: all of them."""
-        frame = self._scan(spark, self.runs)
+        frame = self._scan(spark, self.runs, columns)
         return frame if columns is None else frame.select(*map(quoted, columns), WEIGHT)
 
     def bag(
@@ -182,6 +196,21 @@ class Trace:
         self._bring([run])
         return run.paths(self.folder)
 
+    def check(self, spark: SparkSession) -> None:
+        """Raise ``Corruption`` when rows of some run are not what was written; executors read their own copies."""
+        executors = self.executors_of(spark)
+        if executors is not None:
+            executors.check(spark, self._stored(self.runs))
+        for run in self.runs if executors is None else (run for run in self.runs if run.small is not None):
+            self.verify(run)
+
+    def executors_of(self, spark: SparkSession) -> ExecutorFiles | None:
+        """What executors use that read and write runs on the store themselves; None: they see the files here."""
+        return None if self.cache is None else self.cache.executors_of(spark)
+
+    def _stored(self, runs: Sequence[Run]) -> list[StoredFile]:
+        return [StoredFile(self.folder.name, file) for run in runs for file in run.files]
+
     def _bring(self, runs: Sequence[Run]) -> None:
         if self.cache is not None:
             for run in runs:
@@ -198,14 +227,23 @@ class Trace:
         self._since = ()
         return self._content
 
-    def _scan(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+    def _scan(self, spark: SparkSession, runs: Sequence[Run], columns: Sequence[str] | None = None) -> DataFrame:
+        """The weighted rows of some runs: at least these columns of them."""
+        executors = self.executors_of(spark)
+        fields = self.schema
+        if executors is not None and columns is not None:  # Spark's own reader leaves out by itself what is not used
+            fields = pa.schema([field for field in self.schema if field.name in {*columns, WEIGHT}])
+
         def make() -> DataFrame:
             if not runs:
                 return local_frame(spark, self.schema.empty_table())
-            return scan_runs(spark, [(self, run) for run in runs])
+            return scan_runs(spark, [(self, run) for run in runs], fields)
 
+        source = tuple(run.identity for run in runs)
+        if executors is not None:
+            return self._frames.get(spark, (source, tuple(fields.names), executors.access()), make)
         self._bring(runs)  # a frame that is remembered names its files
-        return self._frames.get(spark, tuple(run.identity for run in runs), make)
+        return self._frames.get(spark, source, make)
 
     def _parts(self, spark: SparkSession, runs: Sequence[Run]) -> list[WeightedPart]:
         """The largest positive run by itself, the other positive ones in one scan, and the rest in another."""
@@ -236,6 +274,9 @@ class Trace:
         name = f"{tick:012d}-{epoch}" + (f"-{uuid.uuid4().hex[:8]}" if self.cache is not None else "")
         if changes.table is not None:
             return self.write_table(name, fitted(changes.table, self.schema), first_tick=tick, last_tick=tick)
+        if changes.stored is not None:
+            files = [self._own_file(changes.stored.executors, stored) for stored in changes.stored.files]
+            return described(name, files, changes.weighed, tick, tick)
         with changes.adopting:  # rows that a view takes as they are, all in time, are the input's and the view's
             own = not changes.adopted
             paths = changes.files if own else self._copied(changes.files)
@@ -243,6 +284,10 @@ class Trace:
             if own:
                 changes.moved(run.paths(self.folder))
         return run
+
+    def _own_file(self, executors: ExecutorFiles, stored: StoredFile) -> RunFile:
+        """A file on the store in this trace's folder; of another trace's, which prunes its own, a copy."""
+        return (stored if stored.folder == self.folder.name else executors.copy(stored, self.folder.name)).file
 
     def _copied(self, paths: Sequence[Path]) -> list[Path]:
         """Copies of files that are another trace's: each trace prunes its own."""
@@ -354,13 +399,31 @@ class Trace:
         return f"Trace({len(self.runs)} run{'s' if len(self.runs) != 1 else ''}, {self.rows} rows)"
 
 
-def scan_runs(spark: SparkSession, runs: Sequence[tuple[Trace, Run]]) -> DataFrame:
-    """The weighted rows of some runs, of traces with one schema."""
-    for trace, run in runs:
-        trace.verify(run)
-    schema = runs[0][0].schema
-    paths = [path for trace, run in runs for path in run.paths(trace.folder)]
-    few = [pa.Table.from_batches(trace.read([run]), schema) for trace, run in runs if run.small is not None]
-    frames = [scan(spark, paths, schema)] if paths else []
-    frames += [local_frame(spark, pa.concat_tables(few))] if few else []
+def delta_of(spark: SparkSession, runs: Sequence[tuple[Trace, Run]], schema: pa.Schema) -> Delta:
+    """The rows of some runs with files, of traces with one schema, as changes."""
+    executors = runs[0][0].executors_of(spark)
+    if executors is not None:
+        files = tuple(StoredFile(trace.folder.name, file) for trace, run in runs for file in run.files)
+        weights = (Weighed(run.rows, run.weight_min, run.weight_max) for _, run in runs)
+        weighed = functools.reduce(Weighed.and_also, weights)
+        return Delta.on_store(StoredRows(executors, files), weighed, schema)
+    changes = Delta.written([path for trace, run in runs for path in trace.paths(run)], schema)
+    changes.adopted = True
+    return changes
+
+
+def scan_runs(spark: SparkSession, runs: Sequence[tuple[Trace, Run]], fields: pa.Schema | None = None) -> DataFrame:
+    """The weighted rows of some runs, of traces with one schema; with ``fields``, these columns of them."""
+    executors, schema = runs[0][0].executors_of(spark), runs[0][0].schema if fields is None else fields
+    few = [pa.Table.from_batches(trace.read([run]), trace.schema) for trace, run in runs if run.small is not None]
+    frames = []
+    if executors is not None:
+        stored = [StoredFile(trace.folder.name, file) for trace, run in runs for file in run.files]
+        frames += [executors.scan(spark, stored, schema)] if stored else []
+    else:
+        for trace, run in runs:
+            trace.verify(run)
+        paths = [path for trace, run in runs for path in run.paths(trace.folder)]
+        frames += [scan(spark, paths, schema)] if paths else []
+    frames += [local_frame(spark, fitted(pa.concat_tables(few), schema))] if few else []
     return functools.reduce(lambda one, other: one.unionAll(other), frames)

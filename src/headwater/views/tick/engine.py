@@ -30,6 +30,7 @@ from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.source.offset_ranges import distance
 from headwater.views.stages.relation import TickRelation
+from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.delta import Delta
 from headwater.views.state.manifest import Frontier, Manifest, Manifests, RelationEntry, ViewEntry
 from headwater.views.state.omissions import omitted_of
@@ -77,6 +78,7 @@ class TickEngine:
         self._abouts: dict[str, tuple[PreparedView, ViewEntry]] = {}  # what manifests said last of the views
         self.pinned_tick: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
         self._turn, self._one_at_a_time = threading.Lock(), threading.Lock()
+        self._inputs: ViewSessions | None = None
         self._pool = ThreadPoolExecutor(max_workers=prepared.threads, thread_name_prefix="headwater-view")
         self.use(prepared)
         store.remove_builds(manifests.listed, self.epoch)
@@ -391,7 +393,8 @@ class TickEngine:
         sources = {}
         for name, base in prepared.inputs.items():
             trace = self.traces.get(name)
-            changes, merged = base.changes(self._begin(base), stop[base.topic.name], trace), None
+            sessions = None if base.is_log_backed else self._sessions_of(name)
+            changes, merged = base.changes(self._begin(base), stop[base.topic.name], trace, sessions), None
             if not changes.is_lazy and changes.rows and not base.is_log_backed:
                 if changes.rows > thresholds.TASK_ROWS_MAX or changes.staying is not None:
                     merged = self.store.write_and_merge(name, changes, number, self.epoch)
@@ -399,6 +402,16 @@ class TickEngine:
                     self.store.write(name, changes, number, self.epoch)
             sources[name] = TickRelation(name, base.schema, changes, trace, merged)
         return sources
+
+    def _sessions_of(self, relation: str) -> ViewSessions | None:
+        """Where executors compute many changes of an input; None: executors that share this machine's disk do not."""
+        place = self.store.place_of(relation)
+        if place is None:
+            return None
+        if self._inputs is None:
+            self._inputs = ViewSessions(self.store.spark, self.store.folder / "scratch" / "inputs")
+        self._inputs.place = place
+        return self._inputs
 
     # Committing
 
@@ -465,8 +478,9 @@ class TickEngine:
         return known[1]
 
     def _keep_house(self, number: int) -> None:
-        for view in self.prepared.views.values():
-            view.sessions.tidy()
+        for sessions in (self._inputs, *(view.sessions for view in self.prepared.views.values())):
+            if sessions is not None:
+                sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
             released = self.manifests.take_released()

@@ -162,6 +162,7 @@ class Evaluation:
             shape = view.shapes[stage.name]
             inputs = {name: sources[name] for name in stage.reads}
             with in_view(view.declared):
+                sessions.place = self.store.place_of(stage.name, kept=view.keeps[stage.name])
                 changes = self._stage(view, stage, inputs, own)
                 if changes.rows and view.keeps[stage.name]:
                     assert not changes.is_lazy

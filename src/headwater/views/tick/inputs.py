@@ -35,9 +35,12 @@ from headwater.views.state.row_equality import last_of_each, matches, matching
 from headwater.views.state.state_trace import StateTrace
 from headwater.views.state.trace import Trace
 from headwater.views.tick.exchange import exchanged
+from headwater.views.tick.executor_inputs import changes_by_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headwater.views.stages.view_sessions import ViewSessions
 
 SAMPLE_ROWS = 10_000  # these tell how large a row is
 # Where an offset may be a message of a thousand rows: so many are taken without a look, and read by Spark beyond.
@@ -172,11 +175,22 @@ class InputRelation:
             event_time=self.topic.settings.event_time if self.has_versions else None,
         )
 
-    def changes(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
-        """What the rows from ``start`` up to ``stop`` change in the state ``trace``."""
+    def changes(
+        self,
+        start: Mapping[int, int],
+        stop: Mapping[int, int],
+        trace: StateTrace | None,
+        sessions: ViewSessions | None = None,
+    ) -> Delta:
+        """What the rows from ``start`` up to ``stop`` change in the state ``trace``.
+
+        With ``sessions`` whose place is an object store, executors compute what many rows change.
+        """
         self.rows_taken = 0
         if _offsets(start, stop) == 0:
             return Delta.nothing(weighted_schema(self.schema))
+        if sessions is not None and sessions.place is not None and self._is_large(start, stop):
+            return changes_by_executors(self, start, stop, trace, sessions)
         if self.kind in (InputKind.LOG, InputKind.VERSIONS):
             return self._added(start, stop)
         if self.kind is InputKind.BAG:
@@ -283,10 +297,15 @@ class InputRelation:
         held = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
         return consolidate(union(*latest, negate(held)))
 
+    def _is_large(self, start: Mapping[int, int], stop: Mapping[int, int]) -> bool:
+        """Whether Spark reads the range: its rows are too many for the driver, or may be."""
+        by_row = self.is_gapless or self.key  # else a message may hold a thousand rows
+        few = thresholds.TASK_ROWS_MAX if by_row else min(LOCAL_MESSAGES_MAX, thresholds.TASK_ROWS_MAX)
+        return _offsets(start, stop) > few
+
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int]) -> Delta:
         begin = {number: start.get(number, 0) for number in stop}
-        few = thresholds.TASK_ROWS_MAX if self.is_gapless else LOCAL_MESSAGES_MAX
-        if _offsets(begin, stop) <= few or not self.is_log_backed:  # what is kept must be written down
+        if not self._is_large(begin, stop) or not self.is_log_backed:  # what is kept must be written down
             return Delta.local(with_weight(self.read(begin, stop, self.schema.names), 1))
 
         def build(spark: SparkSession) -> DataFrame:

@@ -2,7 +2,7 @@
 
 What it is: ``RemoteState``, an address and the home whose log the state is derived from; ``manifests_of`` and
 ``state_store`` make an app's manifests and state store, on an object store or in the home.
-Invariants: making any of these connects to nothing.
+Invariants: making any of these connects to no store.
 Not here: the protocol (``commit_log.py``).
 Read next: ``store_manifests.py``, ``run_cache.py``.
 """
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.log.catalog.catalog import Catalog
-from headwater.log.storage.files import Files
+from headwater.log.contract import Capability, EventLog
 from headwater.objects.object_address import ObjectAddress
+from headwater.views.spark.cluster_master import check_shared
 from headwater.views.state.manifest import Manifests
 from headwater.views.state.remote.run_cache import RunCache
 from headwater.views.state.remote.store_manifests import COMMIT_ROWS_BYTES_MAX, StoreManifests
@@ -40,9 +41,17 @@ def manifests_of(catalog: Catalog, app: str, state: RemoteState | None) -> Manif
 
 
 def state_store(
-    folder: Path, files: Files, spark: SparkSession, manifests: Manifests, state: RemoteState | None
+    folder: Path, log: EventLog, spark: SparkSession, manifests: Manifests, state: RemoteState | None
 ) -> StateStore:
-    """The state of an app's relations below a folder, which has copies only where the state is on an object store."""
+    """The state of an app's relations below a folder, which has copies only where the state is on an object store.
+
+    Executors that need the home, for the embedded log or for the state, are asked whether they see it.
+    """
+    home, files = Path(log.home).absolute(), log.local.files
+    if Capability.NATIVE_FILES in log.capabilities:
+        check_shared(spark, home, "the embedded log is in it, whose rows they read")
+    elif state is None:
+        check_shared(spark, home, "the state of the views is in it, which they read and write")
     if state is None:
         return StateStore(folder, files, spark, SmallRuns(manifests.catalog, manifests.app))
     small = SmallRuns(manifests.catalog, manifests.app, pending_bytes_max=COMMIT_ROWS_BYTES_MAX)

@@ -19,18 +19,21 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import xxhash
-
-from headwater.errors import Corruption
 from headwater.log.catalog.catalog import Catalog
-from headwater.log.storage.checksums import has_checksum, signed
-from headwater.log.storage.files import Files, translated
+from headwater.log.storage.checksums import has_checksum
+from headwater.log.storage.files import Files
 from headwater.objects.object_address import ObjectAddress
 from headwater.views.state.manifest_entries import Listed
+from headwater.views.state.remote import executor_files
+from headwater.views.state.remote.executor_files import ExecutorFiles
+from headwater.views.state.remote.stored_file import RUNS, StoredFile, download
 from headwater.views.state.run import STAGING, Run, RunFile
 
-RUNS = "runs/"
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 RECENT_SECONDS = 600  # what was asked for so lately stays: a query may be about to open it
 NOTED_SECONDS = 60  # between two notes that a file is in use
 
@@ -54,6 +57,7 @@ class RunCache:
 
     def __init__(self, address: ObjectAddress, files: Files) -> None:
         self.store = address.open()
+        self.executors = ExecutorFiles(address)
         self.bytes_max = address.cache_bytes
         self.files = files
         self._noted: dict[Path, float] = {}  # when a file was last noted to be in use
@@ -67,8 +71,12 @@ class RunCache:
     def upload(self, folder: Path, run: Run) -> None:
         """Bring the files of a run that was written here to the store."""
         for file in run.files:
-            self.store.put(_name(folder, file), folder / file.name)
+            self.store.put(StoredFile(folder.name, file).name, folder / file.name)
             self._note(folder / file.name)
+
+    def executors_of(self, spark: SparkSession) -> ExecutorFiles | None:
+        """The same files for the executors of a cluster, which need not see this machine's disk; None: they do."""
+        return self.executors if executor_files.on_cluster(spark) else None
 
     def bring(self, folder: Path, run: Run) -> None:
         """Have the files of a run here. What the store does not have stays missing: whoever reads it says so."""
@@ -83,28 +91,11 @@ class RunCache:
             self._note(path)
 
     def _download(self, folder: Path, file: RunFile) -> None:
-        pieces = self.store.read(_name(folder, file))
-        if pieces is None:
-            return
         self.files.make_dir(folder, label="cache.make_directory")
         path = folder / f"{file.name}.{uuid.uuid4().hex}{STAGING}"
-        size, hasher = 0, xxhash.xxh3_64()
         try:
-            with translated(f"cache {path}"), path.open("xb") as copy:
-                for piece in pieces:
-                    copy.write(piece)
-                    hasher.update(piece)
-                    size += len(piece)
-            if (size, signed(hasher.intdigest())) != (file.bytes, file.checksum):
-                if self.store.get_range(_name(folder, file), 0, 1) is None:
-                    return  # deleted meanwhile: it is missing, not damaged
-                raise Corruption(
-                    f"the object {_name(folder, file)} at {self.store.shown} is damaged",
-                    detail=f"It was written once, with {file.bytes} bytes and checksum {file.checksum}.",
-                    hint="State is derived from the log: rebuild the view.",
-                    address=self.store.shown,
-                )
-            self.files.rename(path, folder / file.name, label="cache.rename")
+            if download(self.store, StoredFile(folder.name, file), path):
+                self.files.rename(path, folder / file.name, label="cache.rename")
         finally:
             self.files.unlink(path, label="cache.unlink")
 
@@ -159,7 +150,3 @@ class RunCache:
                 self.delete(folder, name)
                 deleted += 1
         return deleted
-
-
-def _name(folder: Path, file: RunFile) -> str:
-    return f"{RUNS}{folder.name}/{file.name}"
