@@ -78,7 +78,7 @@ def commits(place: Path, server: S3Server, views: int, ticks: int) -> None:
     logs = {kind: hw.Log(place / f"{kind}-{views}") for kind in KINDS}
     histories = {"catalog": AppHistory(Manifests(logs["catalog"].catalog, "shop"), views)}
     for kind, text in address.items():
-        manifests = StoreManifests(logs[kind].catalog, "shop", ObjectAddress.parse(text), home="7f")
+        manifests = StoreManifests(logs[kind].catalog, "shop", ObjectAddress.parse(text), log_id="7f")
         histories[kind] = AppHistory(manifests, views)
     taken: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for _ in range(ticks):
@@ -95,7 +95,7 @@ def commits(place: Path, server: S3Server, views: int, ticks: int) -> None:
     for kind, text in address.items():
         with hw.Log(place / f"new-{kind}-{views}") as log:
             began = time.perf_counter()
-            fresh = StoreManifests(log.catalog, "shop", ObjectAddress.parse(text), home="7f")
+            fresh = StoreManifests(log.catalog, "shop", ObjectAddress.parse(text), log_id="7f")
             fresh.take_over()
             seconds = time.perf_counter() - began
             print(

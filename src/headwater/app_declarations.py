@@ -416,12 +416,11 @@ class AppDeclarations:
     @property
     def _runtime(self) -> AppRuntime:
         """Spark, the compiled views and their state; started when first needed."""
-        from headwater.sinks.runner.sink_status import home_id
         from headwater.views.runtime import AppRuntime
         from headwater.views.state.remote.remote_state import RemoteState
 
         if self._made_runtime is None:
-            state = None if self.state is None else RemoteState(self.state, home_id(self.log))
+            state = None if self.state is None else RemoteState(self.state, self.log.identity)
             self._made_runtime = AppRuntime(
                 self.name, self.log, self._views.declarations(), self.spark_settings, self.attachments, state
             )

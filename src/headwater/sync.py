@@ -22,7 +22,7 @@ from headwater.errors import InvalidDeclaration, SinkRefused
 from headwater.log.event_time.capture_markers import watched
 from headwater.sinks.runner.captured_table_reader import CapturedTableReader
 from headwater.sinks.runner.sink_runner import SinkRunner
-from headwater.sinks.runner.sink_status import SinkState, SinkStatus, home_id
+from headwater.sinks.runner.sink_status import SinkState, SinkStatus
 from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import PROGRESS_TABLE
 from headwater.views.state.manifest import Manifests
@@ -66,7 +66,7 @@ class Sync:
         self.backfills: dict[str, BackfillProgress] = {}
         self.app = App(NAME, home=home)
         try:
-            slot = f"headwater_sync_{home_id(self.app.log)[:12]}"  # another home is another copy
+            slot = f"headwater_sync_{self.app.log.identity[:12]}"  # another home is another copy
             for name, table in self.sources.items():
                 self.app.table(name, source=source_of(source, table, slot))
             self.runner = self._tasks()
@@ -76,7 +76,7 @@ class Sync:
 
     def _tasks(self) -> SinkRunner:
         log = self.app.log
-        home, epoch = home_id(log), Manifests(log.local.catalog, NAME).take_over()
+        home, epoch = log.identity, Manifests(log.local.catalog, NAME).take_over()
         tasks = []
         for name in self.sources:
             sink = sink_of(self.to, name, log.get_topic(name).schema)

@@ -15,9 +15,9 @@ from headwater.views.spark import own_process
 from headwater.views.tick.reports import TickReport
 
 
-def shop(home: str, address: str) -> hw.App:
+def shop(home: str, address: str, state: str | None = None) -> hw.App:
     """Orders that change and go, clicks that only come, and views over both."""
-    app = hw.App("shop", home=home, log=address)
+    app = hw.App("shop", home=home, log=address, state=state)
     app.table("users", "id BIGINT, country STRING", key="id")
     app.table("orders", "id BIGINT, user_id BIGINT, amount BIGINT", key="id", partitions=2)
     app.topic("clicks", "user_id BIGINT, page STRING", partitions=2)

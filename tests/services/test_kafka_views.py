@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import uuid
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headwater as hw
+from headwater.errors import Fenced
 from headwater.views import register
 from headwater.views.spark.topic_scan import read_range
+from headwater.views.state.remote import store_manifests
+from headwater.views.state.remote.store_manifests import StoreManifests
+from headwater.views.tick import engine
 from tests.services.kafka_broker import KafkaBroker, eventually
 from tests.services.kafka_view_runner import shop
+from tests.services.sinks.receiver import Receiver
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -153,6 +161,68 @@ def test_killed_anywhere_the_views_go_on_exactly_once(address: str, tmp_path: Pa
     assert all(not each.missing_count and not each.surplus_count for each in checked.verify())
     checked.close()
     app.close()
+
+
+def test_a_zombie_that_wakes_after_take_over_and_after_garbage_collection_changes_nothing(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_manifests, "CHECKPOINT_COMMITS", 2)
+    monkeypatch.setattr(engine, "TICKS_KEPT", 3)
+    receiver = Receiver("s3cret")
+    with ExitStack() as stack:
+        stack.callback(receiver.stop)
+
+        def machine(name: str) -> hw.App:
+            app = shop(str(tmp_path / name), address, f"file://{tmp_path}/state")
+            app.sink("revenue", hw.sinks.SQLite(tmp_path / "copy.db"))
+            app.sink("pages", hw.sinks.Webhook(receiver.url, secret=receiver.secret))
+            return stack.enter_context(app)
+
+        zombie, other = machine("one"), machine("two")
+        model = Model(zombie, seed=4)
+        model.change()
+        zombie.tick()
+        model.change()
+        zombie.tick(sinks=False)  # its sinks stall too, behind a tick that they have not delivered
+        manifests = zombie._runtime.manifests
+        assert isinstance(manifests, StoreManifests)
+        append, commits = manifests.commits.append, manifests.commits.store.list
+
+        def stalled(*given: Any, **more: Any) -> Any:
+            """It stops just before its commit; meanwhile another machine takes over, ticks and collects."""
+            before = {found.name for found in commits("commits/")}
+            for _ in range(8):
+                model.change()
+                other.tick()
+            other._runtime.engine.store._merger.submit(lambda: None).result()  # what runs beside the ticks is done
+            assert before.isdisjoint(found.name for found in commits("commits/")), "all that it knew was collected"
+            return append(*given, **more)
+
+        monkeypatch.setattr(manifests.commits, "append", stalled)
+        model.change()
+        with pytest.raises(Fenced, match="another process runs app"):
+            zombie.tick()
+        monkeypatch.undo()
+
+        with pytest.raises(Fenced):
+            zombie.tick()
+        zombie.sync_sinks()  # they wake up, and find that what they wanted to deliver was delivered
+        model.change()
+        other.tick(sinks=False)
+        manifests.follow()
+        stopped = {(str(status.state), (status.error or {}).get("code")) for status in zombie.sync_sinks()}
+        assert stopped == {("stopped", "fenced")}, "a tick that nobody has delivered is not theirs to deliver"
+        other.sync_sinks()
+
+        assert shown(other) == model.views()
+        assert all(not each.missing_count and not each.surplus_count for each in other.verify())
+        with sqlite3.connect(tmp_path / "copy.db") as db:
+            copied = Counter(db.execute("SELECT country, revenue, orders FROM revenue"))
+        assert copied == model.views()["revenue"]
+        received = {tuple(json.loads(row).values()): count for row, count in receiver.rows.items() if count}
+        assert received == model.views()["pages"]
+        assert set(receiver.seen.values()) == {1}, "nothing was sent twice"
+        assert [each["change"] for each in receiver.requests].count("reset") == 1, "the other one goes on"
 
 
 def _covers(app: hw.App, token: hw.Token) -> bool:

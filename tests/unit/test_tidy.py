@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "federation": LOG | {"capture"},  # a table has one type, captured or attached
     "inlets": LOG | {"capture"},  # Debezium's envelope has one reader
     "views": LOG | {"federation", "objects"},
-    "sinks": LOG | {"views"},  # they read what views have committed; never Spark
+    "sinks": LOG | {"objects", "views"},  # they read what views have committed; never Spark
     "app_services": LOG | DERIVED | {"app_declarations"},  # the app itself only by name
     "app_declarations": LOG | DERIVED | {"app_services", "objects"},
     "app": LOG | DERIVED | {"app_declarations"},

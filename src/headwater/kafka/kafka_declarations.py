@@ -120,14 +120,20 @@ class KafkaDeclarations:
                 producer.close()
             self._catch_up(settled=True)
 
-    def _exists(self) -> None:
-        if self._admin.find(self.topic) is None:
+    def identity(self) -> str:
+        """Kafka's id of the topic that has them: it stands for the log."""
+        return self._exists().id
+
+    def _exists(self) -> KafkaTopicFacts:
+        facts = self._admin.find(self.topic)
+        if facts is None:
             self._admin.create(self.topic, 1, self._address.replicas, SETTINGS)
             deadline = time.monotonic() + SHOWN_SECONDS_MAX
-            while self._admin.find(self.topic) is None:
+            while (facts := self._admin.find(self.topic)) is None:
                 if time.monotonic() > deadline:
                     raise Unavailable(f'Kafka has made topic "{self.topic}" and does not show it', hint="Try again.")
                 time.sleep(WAIT_S)
+        return facts
 
     def _catch_up(self, *, settled: bool = False) -> None:
         """Read what was written since; ``settled``: with everything that was committed before this call."""

@@ -93,6 +93,11 @@ class KafkaLog:
         return self.place.shown
 
     @property
+    def identity(self) -> str:
+        """Kafka's id of the topic that has the declarations."""
+        return self.declarations.identity()
+
+    @property
     def local(self) -> Log:
         """The home of the app."""
         if self._local is None:

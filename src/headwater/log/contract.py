@@ -312,6 +312,11 @@ class EventLog(Protocol):
         ...
 
     @property
+    def identity(self) -> str:
+        """Names the log, wherever it is opened; another one when the log is made anew."""
+        ...
+
+    @property
     def home(self) -> Path:
         """The folder of the app's home."""
         ...

@@ -123,6 +123,17 @@ class Log:
         return str(self.home)
 
     @property
+    def identity(self) -> str:
+        """The home's random id, made on first use.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> log.identity == log.identity, len(log.identity)
+        (True, 16)
+        """
+        return self.catalog.home_id()
+
+    @property
     def shown(self) -> str:
         """The address for people."""
         return str(self.home)

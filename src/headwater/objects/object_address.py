@@ -19,8 +19,9 @@ from headwater.objects.folder_store import FolderStore
 from headwater.objects.object_store import ObjectStore
 
 FORMS = "s3://bucket/prefix, s3://bucket/prefix?endpoint=http://127.0.0.1:9000, or file:///shared/folder"
-SETTINGS = {"endpoint", "region", "cache_bytes"}
+SETTINGS = {"endpoint", "region", "cache_bytes", "lease_seconds"}
 CACHE_BYTES = 20 << 30
+LEASE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class ObjectAddress:
     endpoint: str | None = None
     region: str | None = None
     cache_bytes: int = CACHE_BYTES  # of files kept on this machine
+    lease_seconds: int = LEASE_SECONDS  # a standby takes over from a process that was silent for so long
 
     @staticmethod
     def parse(text: str) -> ObjectAddress:
@@ -68,6 +70,11 @@ class ObjectAddress:
         cache = settings.get("cache_bytes", str(CACHE_BYTES))
         if not cache.isdigit():
             raise InvalidDeclaration(f"cache_bytes is a number of bytes, not {cache!r}", hint="Write cache_bytes=N.")
+        lease = settings.get("lease_seconds", str(LEASE_SECONDS))
+        if not lease.isdigit() or not int(lease):
+            raise InvalidDeclaration(
+                f"lease_seconds is a number of seconds, not {lease!r}", hint="Write lease_seconds=10."
+            )
         path = unquote(parts.path)
         return ObjectAddress(
             text,
@@ -76,6 +83,7 @@ class ObjectAddress:
             settings.get("endpoint"),
             settings.get("region"),
             int(cache),
+            int(lease),
         )
 
     @property

@@ -26,7 +26,7 @@ from headwater.hints import suggestion
 from headwater.log.maintenance.bounded_logs import bounded
 from headwater.log.token import Token
 from headwater.server.engine.engine_channel import Answer
-from headwater.server.engine.supervisor import NONE, EngineState, Supervisor
+from headwater.server.engine.supervisor import NONE, STANDBY, EngineState, Supervisor
 from headwater.server.engine.watchdog import Watchdog
 from headwater.server.http.answers import Sending
 from headwater.server.http.coalescing_executor import CoalescingExecutor
@@ -43,11 +43,9 @@ from headwater.server.server_settings import ServerSettings
 from headwater.server.status.lag_history import LagHistory
 from headwater.server.status.status_reader import StatusReader
 from headwater.server.status.topic_rates import TopicRates
-from headwater.sinks.runner.sink_status import home_id
 from headwater.views.lifecycle.stalls import topics_read
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_store import ServingStore, store_path
-from headwater.views.state.manifest import Manifests
 from headwater.views.tick.pausing import check_covered
 
 if TYPE_CHECKING:
@@ -77,14 +75,13 @@ class ServerState:
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)
         self.store = ServingStore(path)
-        self.manifests = Manifests(self.log.local.catalog, app.name)
+        self.manifests = app._runtime.manifests  # it has no Spark before a tick
         self.committed = CommittedChanges(self.manifests, self.folder, self.log.local.files)
         self.rates = TopicRates()
         self._counting = ServingStore(path)  # counting rows must not delay point reads
         self.status = StatusReader(app, self._counting, self.rates)
         self.history = LagHistory()
         self.notifier = ChangeNotifier()
-        self.home_id = home_id(self.log)
         self.broker = SubscriptionBroker(self)
         self.consumers = HeldConsumers(self.settings.members_max)
         self.connections = Counts(self.settings)
@@ -211,6 +208,11 @@ class ServerState:
     def engine(self) -> EngineState:
         """The engine's state."""
         return EngineState(NONE) if self.supervisor is None else self.supervisor.state
+
+    @property
+    def role(self) -> str:
+        """What this server is: "active" (it runs the app), "standby", or "reader" (another process runs it)."""
+        return {STANDBY: "standby", NONE: "reader"}.get(self.engine.state, "active")
 
     async def ask_engine(self, request: dict[str, Any], *, timeout: float) -> Answer:
         """Send a request to the process that runs the app."""

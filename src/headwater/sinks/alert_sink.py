@@ -21,7 +21,7 @@ from headwater.errors import SinkRefused, Unavailable
 from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.row_conversion import to_rows
 from headwater.sinks.email import Email
-from headwater.sinks.runner.sink_status import KeptProgress
+from headwater.sinks.runner.kept_progress import kept_progress
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.text_values import json_text, key_texts
 from headwater.sinks.webhook_sink import Poster, WebhookSink
@@ -104,7 +104,7 @@ class AlertTarget(Target):
     def __init__(self, context: SinkContext, log: EventLog, sink: AlertSink) -> None:
         super().__init__(context)
         self.sink = sink
-        self.memory = KeptProgress(log, context)
+        self.memory = kept_progress(log, context)
         self.rule = Rule(sink.when, context.schema)
         self._poster = Poster(sink.to, log.clock) if isinstance(sink.to, WebhookSink) else None
 

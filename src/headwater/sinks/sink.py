@@ -34,7 +34,7 @@ class SinkContext:
     """The view that a sink delivers: its query's version, columns and key.
 
     >>> context = SinkContext("shop", "revenue", "revenue.sqlite", pa.schema([("country", pa.string())]), (), "7f/1/ab")
-    >>> context.identity, context.home_id
+    >>> context.identity, context.state_id
     ('shop/revenue/revenue.sqlite', '7f')
     """
 
@@ -43,7 +43,7 @@ class SinkContext:
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
-    version: str  # "home_id/created_tick/table", and the sink's layout; changes with the rows or their storage
+    version: str  # "state_id/created_tick/table", and the sink's layout; changes with the rows or their storage
 
     @property
     def identity(self) -> str:
@@ -51,9 +51,9 @@ class SinkContext:
         return f"{self.app}/{self.view}/{self.sink}"
 
     @property
-    def home_id(self) -> str:
-        """The home of the view."""
-        return home_id_of(self.version)
+    def state_id(self) -> str:
+        """The state that the view is of, with its ticks and epochs: a home, or a state on a store."""
+        return state_id_of(self.version)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class Target(ABC):
         """Release all resources. Called once, also after an error."""
 
 
-def home_id_of(version: str) -> str:
-    """The home of a version."""
+def state_id_of(version: str) -> str:
+    """The state that a version is of."""
     return version.partition("/")[0]
 
 
@@ -151,7 +151,7 @@ def check_fence(progress: StoredProgress | None, context: SinkContext, epoch: in
     """
     if progress is None:
         return
-    if home_id_of(progress.version) != context.home_id:
+    if state_id_of(progress.version) != context.state_id:
         if filling:
             return
         raise Fenced(
@@ -173,4 +173,4 @@ def check_fence(progress: StoredProgress | None, context: SinkContext, epoch: in
 
 def reached(progress: StoredProgress | None, context: SinkContext) -> StoredProgress:
     """The result of an ``apply`` that applied nothing: the target's progress, or that it has none."""
-    return progress if progress is not None else StoredProgress(-1, 0, f"{context.home_id}/nothing")
+    return progress if progress is not None else StoredProgress(-1, 0, f"{context.state_id}/nothing")

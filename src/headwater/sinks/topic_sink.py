@@ -22,7 +22,7 @@ from headwater.errors import SinkRefused
 from headwater.log.contract import EventLog
 from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
-from headwater.sinks.runner.sink_status import KeptProgress
+from headwater.sinks.runner.kept_progress import kept_progress
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.views.serving.deliveries import Delivery
 
@@ -84,7 +84,7 @@ class TopicTarget(Target):
                 hint="Give each sink a topic of its own.",
                 topic=name,
             )
-        self.memory = KeptProgress(log, context)
+        self.memory = kept_progress(log, context)
 
     def progress(self) -> StoredProgress | None:
         """See ``Target.progress``. Ticks without changes are recorded in the home only."""

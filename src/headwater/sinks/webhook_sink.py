@@ -30,7 +30,7 @@ from headwater.durations import Duration, to_seconds
 from headwater.errors import InvalidDeclaration, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
-from headwater.sinks.runner.sink_status import KeptProgress
+from headwater.sinks.runner.kept_progress import kept_progress
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.text_values import json_text, key_texts
 from headwater.views.serving.deliveries import Delivery, row_names
@@ -154,7 +154,7 @@ class WebhookTarget(Target):
     def __init__(self, context: SinkContext, log: EventLog, hook: WebhookSink) -> None:
         super().__init__(context)
         self.log = log
-        self.memory = KeptProgress(log, context)
+        self.memory = kept_progress(log, context)
         self.poster = Poster(hook, log.clock)
 
     def progress(self) -> StoredProgress | None:

@@ -70,10 +70,8 @@ class AppRuntime:
         attached: Mapping[str, Attachment] | None = None,
         state: RemoteState | None = None,
     ) -> None:
-        self.name = name
-        self.log = log
-        self.declared = tuple(declared)
-        self.settings = settings
+        self.name, self.log = name, log
+        self.declared, self.settings = tuple(declared), settings
         self.attached, self.state = attached, state  # None: the state is in the home
         self.folder = Path(log.home).absolute() / "views" / name
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
@@ -172,6 +170,7 @@ class AppRuntime:
         self._end_migration()
         self._use_declared()
         engine = self.engine
+        self.manifests.hold_lease(engine.epoch)
         if engine.initial and rows_to_read(self.prepared, engine.initial) >= BESIDE_ROWS_MIN:
             self._use_as_they_ran()
         runner = TickDriver(engine, on_tick, has_spark=lambda: ended(self._spark) is None, accept_loss=accept_loss)
@@ -215,6 +214,7 @@ class AppRuntime:
             self._runner = None
         if self._migration is not None:
             self._migration.cancel()  # no waiting: it may wait for the tick that calls this
+        self.manifests.release_lease()
 
     # Views that are new, changed or recomputed
 

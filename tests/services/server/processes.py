@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,18 @@ PATIENCE_S = 60.0
 class ServerProcess:
     """One server over a home."""
 
-    def __init__(self, home: Path, *arguments: str, engine: bool = False, port: int = 0) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *arguments: str,
+        engine: bool = False,
+        port: int = 0,
+        app: Path = APP,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.home = home
+        self._app = app
+        self._environment = {"SERVED_SHOP_HOME": str(home), **(environment or {})}
         self.arguments = [*arguments, *([] if engine else ["--no-engine"])]
         atexit.register(self._reap)  # a test that fails does not come to its last line
         self._port = port
@@ -40,11 +50,20 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it (again, on the same port), and wait until it listens."""
-        command = [sys.executable, "-m", "headwater.cli.main", "serve", str(APP), "--json", "--port", str(self._port)]
+        command = [
+            sys.executable,
+            "-m",
+            "headwater.cli.main",
+            "serve",
+            str(self._app),
+            "--json",
+            "--port",
+            str(self._port),
+        ]
         environment = {
             **os.environ,
             **SHORT_LIVED,
-            "SERVED_SHOP_HOME": str(self.home),
+            **self._environment,
             "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
             "PYSPARK_PYTHON": sys.executable,
         }

@@ -60,7 +60,7 @@ def home(tmp_path: Path) -> str:
 
 
 def run_app(log: Log, app: str, state: ObjectAddress | None = None) -> None:
-    manifests = manifests_of(log.catalog, app, None if state is None else RemoteState(state, home="7f"))
+    manifests = manifests_of(log.catalog, app, None if state is None else RemoteState(state, log_id="7f"))
     cache = None if state is None else RunCache(state, log.files)
     epoch = manifests.take_over()
     path = store_path(log.home, app)

@@ -101,7 +101,11 @@ def serve(
     ] = False,
     standby: Annotated[
         bool,
-        typer.Option("--standby", help="Keep a second engine ready, which takes over at once when the first one ends."),
+        typer.Option(
+            "--standby",
+            help="Keep a second engine ready, which takes over at once when the first one ends. With the state on a"
+            " store: stand by while another server, on any machine, runs the app.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -147,7 +151,15 @@ def serve(
         folder = app.log.home / "views" / app.name
         supervisor = None
         if engine and app.views:
-            supervisor = Supervisor(file.resolve(), folder, app.log.clock, accept_loss=accept_loss, standby=standby)
+            shared = app.state is not None
+            supervisor = Supervisor(
+                file.resolve(),
+                folder,
+                app.log.clock,
+                accept_loss=accept_loss,
+                standby=standby and not shared,
+                watches=standby and shared,
+            )
             supervisor.start()  # first, since Java takes longer to start than all that the server imports
 
         def announce(address: str) -> None:

@@ -45,17 +45,26 @@ def run(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby", help="While another process runs the app, be ready; take over when it ends or is silent."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Keep the views of an app up to date, until Ctrl-C.
 
-    A second process that runs the same app takes over, and this one ends with status 3.
+    A second process that runs the same app takes over, and this one ends with status 3; with --standby it waits
+    until it is needed.
 
     [cyan]headwater run shop.py[/cyan]
     [cyan]headwater run shop.py --once --json[/cyan]
     """
 
     with app_of(file) as app:
+        if standby and not stand_by(app, as_json=as_json):
+            return
         run_app(
             app,
             once=once,
@@ -63,6 +72,25 @@ def run(
             accept_loss=accept_loss,
             as_json=as_json,
         )
+
+
+def stand_by(app: App, *, as_json: bool = False) -> bool:
+    """Wait until nobody runs the app; False when Ctrl-C came first."""
+    from headwater.views.lifecycle.standby import Standby
+
+    def ready() -> None:
+        if as_json:
+            sys.stdout.write(json.dumps({"event": "standby"}) + "\n")
+            sys.stdout.flush()
+        else:
+            console(stderr=True).print(f'app "{app.name}": standing by', markup=False)
+
+    try:
+        Standby(app._runtime).wait(threading.Event(), on_ready=ready, watches=True)
+    except KeyboardInterrupt:
+        return False
+    app._runtime.prepare_again()
+    return True
 
 
 def run_app(

@@ -12,6 +12,7 @@ Read next: ``registry.py``; ``docs/internals/files.md``.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -189,6 +190,15 @@ class Catalog:
             finally:
                 if durable:
                     db.execute("PRAGMA synchronous = NORMAL")
+
+    def home_id(self) -> str:
+        """The home's random id, made on first use; it never changes."""
+        rows = self.read("SELECT id FROM home_id")
+        if not rows:
+            with self.write(durable=True) as db:
+                db.execute("INSERT OR IGNORE INTO home_id (one, id) VALUES (1, ?)", (secrets.token_hex(8),))
+            rows = self.read("SELECT id FROM home_id")
+        return str(rows[0]["id"])
 
     def integrity_problems(self) -> list[str]:
         """Problems that SQLite's integrity check finds; empty without any."""

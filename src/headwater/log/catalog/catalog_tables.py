@@ -4,7 +4,7 @@ What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manife
 ``tick_changes``, ``views/state/manifest_entries.py`` ``manifest_entries`` and ``manifest_runs``,
 ``views/state/small_runs.py`` ``small_runs``, ``views/state/remote/store_manifests.py`` ``remote_states``,
 ``views/tick/reports.py`` ``tick_reports``,
-``sinks/runner/sink_status.py`` ``home_id`` and the sinks, ``federation/attachments.py`` the attachments,
+``catalog.py`` ``home_id``, ``sinks/runner/sink_status.py`` the sinks, ``federation/attachments.py`` the attachments,
 ``inlets/counters.py`` the inlets, ``inlets/kafka/kafka_positions.py`` their positions.
 Invariants: ``apps.tick`` names the current row of ``ticks``; the six tables of manifests change in one transaction. A
 home's id never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are
@@ -66,7 +66,8 @@ CREATE TABLE IF NOT EXISTS small_runs (  -- rows of runs that are not worth a fi
 CREATE TABLE IF NOT EXISTS remote_states (  -- of apps whose manifests are on an object store: what is here is a copy
     app TEXT PRIMARY KEY,
     address TEXT NOT NULL,
-    position TEXT NOT NULL               -- JSON: the last commit in the copy, see views/state/remote/commit_log.py
+    position TEXT NOT NULL,              -- JSON: the last commit in the copy, see views/state/remote/commit_log.py
+    identity TEXT NOT NULL               -- JSON: the app, the log and the id of the state
 );
 CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for other processes
     app TEXT NOT NULL,

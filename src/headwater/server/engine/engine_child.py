@@ -30,10 +30,13 @@ LEFT_S = 5.0  # for Java to clear up after an engine that has ended
 class EngineChild:
     """One process of ``engine_process.py``."""
 
-    def __init__(self, file: Path, socket: Path, log: Path, *, accept_loss: bool, standby: bool) -> None:
+    def __init__(
+        self, file: Path, socket: Path, log: Path, *, accept_loss: bool, standby: bool, watches: bool = False
+    ) -> None:
         self.secret = secrets.token_bytes(32)
         self._file, self._version = file, _version(file)
-        options = [*(["--accept-loss"] if accept_loss else []), *(["--standby"] if standby else [])]
+        given = {"--accept-loss": accept_loss, "--standby": standby, "--watch": watches}
+        options = [option for option, wanted in given.items() if wanted]
         self.process, messages = start_child(
             "headwater.server.engine.engine_process", [str(file), str(socket), *options], self.secret.hex(), log
         )
@@ -53,8 +56,7 @@ class EngineChild:
                 event = json.loads(line)
                 if event["event"] == STANDING_BY:
                     self.stands_by.set()
-                else:
-                    self._events.put(event)
+                self._events.put(event)
         self.ended.set()
         self._events.put(None)
 

@@ -2,7 +2,8 @@
 
 What it is: ``python -m headwater.server.engine.engine_process APP.py SOCKET PIPE``, started by the supervisor: ticks,
 captures, inlets and sinks; ``verify``, ``rebuild`` and ``resume`` on request. With ``--standby`` it starts Spark,
-prepares the views and waits for the word ``GO`` on its standard input, having taken nothing over.
+prepares the views and waits for the word ``GO`` on its standard input, having taken nothing over; with ``--watch`` it
+goes by itself when no other process runs the app any more.
 Invariants: it ends with its parent, even a killed one, because its standard input closes. It reports to its parent one
 JSON object a line. Its JVM runs no client's query and does not outlive it.
 Not here: queries (``server/queries/query_engine.py``), restarting (``supervisor.py``), the protocol
@@ -33,25 +34,30 @@ from headwater.views.lifecycle.standby import Standby
 from headwater.views.serving.serving_queries import out_of_time
 from headwater.views.spark import own_process
 from headwater.views.spark.jvm import end as end_java
-from headwater.views.spark.jvm import ended
 
 if TYPE_CHECKING:
     from headwater.app import App
 
 STOP_SECONDS_MAX = 20.0
 STANDBY_LOG = "spark-standby.log"  # the other one is still written to by the engine that runs
-WARM_UP_S = 2.0  # between two looks of a standby engine at the plans of the running one
 
 
 class EngineProcess:
     """Runs an app and answers requests."""
 
     def __init__(
-        self, app: App, emit: Callable[[dict[str, Any]], None], *, accept_loss: bool = False, standby: bool = False
+        self,
+        app: App,
+        emit: Callable[[dict[str, Any]], None],
+        *,
+        accept_loss: bool = False,
+        standby: bool = False,
+        watches: bool = False,
     ) -> None:
         self.app = app
         self.accept_loss = accept_loss
         self.standby = standby
+        self.watches = watches
         self.emit = emit
         self.called = threading.Event()  # to run the app; of no meaning for an engine that does not stand by
         self.stopping = threading.Event()
@@ -65,7 +71,7 @@ class EngineProcess:
         """Run the app until stopped, and answer on a channel; the exit status."""
         channel = None
         try:
-            if self.standby:
+            if self.standby or self.watches:
                 self._stand_by()
             channel = listen()  # not sooner: its address is that of the engine which runs
             self._take_over()
@@ -83,19 +89,10 @@ class EngineProcess:
                 channel.close()
 
     def _stand_by(self) -> None:
-        """Prepare everything that can be, and wait for the call; new plans of the running engine are made here too."""
+        """Prepare everything that can be, and wait until this engine is to run the app."""
         runtime = self.app._runtime
         log, runtime.java_log = runtime.java_log, runtime.folder / STANDBY_LOG
-        told = False
-        while not self.called.is_set():
-            with runtime.mapped_errors():
-                self._plans.warm_up(self.called.wait)
-                if ended(runtime.running_spark) is not None:
-                    raise ConnectionError("Spark has ended")
-            if not told:
-                self.emit({"event": STANDING_BY})
-                told = True
-            self.called.wait(WARM_UP_S)
+        self._plans.wait(self.called, on_ready=lambda: self.emit({"event": STANDING_BY}), watches=self.watches)
         with contextlib.suppress(OSError):  # Java goes on writing to the file, whatever its name
             runtime.java_log.replace(log)
         runtime.java_log = log
@@ -171,7 +168,7 @@ def _end_now() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """``FILE SOCKET [--accept-loss] [--standby] PIPE``, with the secret on standard input."""
+    """``FILE SOCKET [--accept-loss] [--standby] [--watch] PIPE``, with the secret on standard input."""
     file, socket, pipe = Path(arguments[0]), Path(arguments[1]), int(arguments[-1])
     secret = bytes.fromhex(sys.stdin.readline().strip())
     writing = threading.Lock()
@@ -188,8 +185,9 @@ def main(arguments: list[str]) -> int:
     except HeadwaterError as error:
         emit({"event": "failed", "error": error.to_dict()})
         return error.exit_status
+    options = arguments[2:-1]
     engine = EngineProcess(
-        app, emit, accept_loss="--accept-loss" in arguments[2:], standby="--standby" in arguments[2:]
+        app, emit, accept_loss="--accept-loss" in options, standby="--standby" in options, watches="--watch" in options
     )
 
     def lifeline() -> None:

@@ -4,7 +4,8 @@ What it is: ``Supervisor``, one thread that owns the engine's process, another t
 ``EngineState``, its state.
 Invariants: one engine runs at a time; a standby takes nothing over before it is called, and is called only when the
 engine has ended. Restarts back off. A fenced engine (another process runs the app) is not restarted, or the two would
-fence each other for ever. An engine's JVM ends with it. Reads of committed data need no engine.
+fence each other for ever; but one that watches (``watches``) stands by and goes when no other process runs the app, so
+it is started again. An engine's JVM ends with it. Reads of committed data need no engine.
 Not here: the engine's work (``engine_process.py``), its process (``engine_child.py``), requests
 (``engine_channel.py``), stalls (``watchdog.py``).
 Read next: ``engine_process.py``.
@@ -27,6 +28,7 @@ from typing import Any
 from headwater.backoff import Backoff
 from headwater.clock import Clock, format_us
 from headwater.errors import EngineUnavailable, Fenced
+from headwater.server.engine.child_process import STANDING_BY
 from headwater.server.engine.engine_channel import PATH_BYTES_MAX, Answer, ask
 from headwater.server.engine.engine_child import EngineChild
 
@@ -39,6 +41,7 @@ STANDBY_AFTER_S = 10.0  # that an engine has run: its first ticks need the proce
 STANDBY_LOOK_S = 1.0
 
 STARTING, RUNNING, WAITING, FENCED, STOPPED, NONE = "starting", "running", "waiting", "fenced", "stopped", "none"
+STANDBY = "standby"
 READY = "ready"
 
 
@@ -46,8 +49,9 @@ READY = "ready"
 class EngineState:
     """The state of the engine.
 
-    ``state``: "starting", "running", "waiting" (it died, and is started again soon), "fenced" (another process runs
-    the app), "stopped", or "none" (this server has no engine; another process may run the app).
+    ``state``: "starting", "running", "standby" (another process runs the app, and this one will when that ends),
+    "waiting" (it died, and is started again soon), "fenced" (another process runs the app), "stopped", or "none" (this
+    server has no engine; another process may run the app).
     """
 
     state: str
@@ -78,6 +82,7 @@ class Supervisor:
         *,
         accept_loss: bool = False,
         standby: bool = False,
+        watches: bool = False,
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self.file = file
@@ -85,6 +90,7 @@ class Supervisor:
         self.clock = clock
         self.accept_loss = accept_loss
         self.keeps_standby = standby
+        self.watches = watches  # the engine stands by while another process, on any machine, runs the app
         self.on_change = on_change
         self._socket = socket_path(folder, "engine.sock")
         self._state = EngineState(STOPPED)
@@ -166,7 +172,7 @@ class Supervisor:
                 status = str(error)
             if self._stopping.is_set():
                 return
-            if status == Fenced.exit_status:
+            if status == Fenced.exit_status and not self.watches:
                 self._change(state=FENCED, pid=None)
                 logger.error("another process runs the app; this server continues without an engine")
                 return
@@ -183,7 +189,9 @@ class Supervisor:
 
     def _start(self, *, standby: bool) -> EngineChild:
         log = self.folder / "engine.log"
-        return EngineChild(self.file, self._socket, log, accept_loss=self.accept_loss, standby=standby)
+        return EngineChild(
+            self.file, self._socket, log, accept_loss=self.accept_loss, standby=standby, watches=self.watches
+        )
 
     def _live(self, engine: EngineChild) -> int:
         """Run one engine until it ends; returns its exit status."""
@@ -251,6 +259,9 @@ class Supervisor:
     def _take_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             self._change(state=RUNNING, epoch=event["epoch"], error=None)
+        elif event["event"] == STANDING_BY:
+            if self.watches:
+                self._change(state=STANDBY)
         elif event["event"] == "failed":
             self._change(error=event["error"])
         elif self.on_change is not None:

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headwater.log.maintenance.alerts import note_engine
-from headwater.server.engine.supervisor import NONE, RUNNING, STARTING
+from headwater.server.engine.supervisor import NONE, RUNNING, STANDBY, STARTING
 from headwater.views.lifecycle.stalls import PATIENCE, StallFinding, StallWatch
 
 if TYPE_CHECKING:
@@ -53,8 +53,13 @@ class Watchdog:
     async def _look(self) -> None:
         state = self._state
         engine = state.engine
+        await state.read(state.manifests.follow)
         found = await state.read(lambda: self._watch.look(about=(engine.state, engine.pid)))
         self.found, self.looked_s = found, time.monotonic()
+        if engine.state == RUNNING and engine.epoch is not None and found.epoch > engine.epoch and not state.closing:
+            # It may be stopped, and would not notice for as long: what it serves is old, and looks new.
+            await self._replaced(found)
+            return
         if found.stalled and engine.state in (RUNNING, NONE) and not state.closing:
             if self._alerted_at is None:
                 await state.write(self._alert, found)
@@ -63,6 +68,12 @@ class Watchdog:
             await self._restart(found)
         elif self._alerted_at is not None and (found.tick > self._alerted_at or not found.waiting_rows):
             await state.write(self._end_alert)
+
+    async def _replaced(self, found: StallFinding) -> None:
+        supervisor = self._state.supervisor
+        if supervisor is not None:
+            reason = f"another process runs the app, with epoch {found.epoch}"
+            await asyncio.get_running_loop().run_in_executor(None, supervisor.restart, reason)
 
     async def _restart(self, found: StallFinding) -> None:
         state = self._state
@@ -105,7 +116,7 @@ class Watchdog:
             return said
         if engine.state == NONE and self.looked_s and not found.alive:
             said.append("the app does not run: this server has no engine, and no other process runs the app")
-        elif engine.state not in (RUNNING, NONE):
+        elif engine.state not in (RUNNING, NONE, STANDBY):
             reason = f": {engine.error['message']}" if engine.error else ""
             said.append(f"the engine is {engine.state}{reason}")
         if not self.looked_s:

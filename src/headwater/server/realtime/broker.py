@@ -105,7 +105,7 @@ class Broadcast:
 
     def __init__(self, state: ServerState, view: str) -> None:
         self._state = state
-        self.encoder = MessageEncoder(view, state.committed, state.home_id)
+        self.encoder = MessageEncoder(view, state.committed)
         self.at: ResumeToken | None = None
         self.users = 0  # includes subscribers that read by themselves
         self.subscribers: set[Subscriber] = set()

@@ -99,12 +99,11 @@ class ViewMessage:
 class MessageEncoder:
     """Makes the messages of one view. Its methods block: call them in a thread."""
 
-    def __init__(self, view: str, committed: CommittedChanges, home_id: str) -> None:
+    def __init__(self, view: str, committed: CommittedChanges) -> None:
         self.view = view
         self._committed = committed
         self._manifests = committed.manifests
-        self._home_id = home_id
-        self._reader = ViewReader(view, committed, home_id=home_id, epoch=lambda: 0)
+        self._reader = ViewReader(view, committed, epoch=lambda: 0)
         self._feed = ChangeFeed(view, committed, lambda *_: False)
         self._one_at_a_time = threading.Lock()
         self._latest: ViewMessage | None = None  # the last snapshot, for concurrent subscribers
@@ -118,9 +117,8 @@ class MessageEncoder:
         about = None if manifest is None else manifest.views.get(self.view)
         if manifest is None or about is None:
             return None
-        return ResumeToken(
-            manifest.tick, hashlib.sha256(f"{self._home_id}/{about['created_tick']}".encode()).hexdigest()[:8]
-        )
+        version = f"{self._manifests.state_id()}/{about['created_tick']}"
+        return ResumeToken(manifest.tick, hashlib.sha256(version.encode()).hexdigest()[:8])
 
     def resumed(self, have: ResumeToken) -> ResumeToken | None:
         """The token with its query's version, if changes after it are kept; None: a snapshot is needed."""

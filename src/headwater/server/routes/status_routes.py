@@ -46,6 +46,7 @@ def router(state: ServerState) -> APIRouter:
         answer = {
             "ready": well,
             "reasons": reasons,
+            "role": state.role,
             "engine": state.engine.to_dict(),
             "tick": manifest.tick,
             "paused": sorted(manifest.paused),

@@ -212,7 +212,7 @@ def _history(state: ServerState, view: str, tick: int, limit: int, kind: str) ->
             hint="Ask for a tick that is kept.",
             view=view,
         )
-    reader = ViewReader(view, state.committed, home_id=state.home_id, epoch=lambda: 0)
+    reader = ViewReader(view, state.committed, epoch=lambda: 0)
     with reader.rows_at(manifest) as (head, batches):
         found, count, held = [], 0, 0
         for batch in batches:

@@ -33,7 +33,7 @@ from headwater.sinks.kafka.kafka_records import (
     reset_record,
     row_records,
 )
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, home_id_of, is_next, reached
+from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached, state_id_of
 from headwater.views.serving.deliveries import Delivery
 
 if TYPE_CHECKING:
@@ -189,11 +189,11 @@ class KafkaTarget(Target):
     def _claim(self, epoch: int, facts: KafkaTopicFacts) -> None:
         """A token that says that the sink is ours, with the progress that it has."""
         context, last = self.context, self._token
-        ours = last is not None and home_id_of(last.version) == context.home_id
+        ours = last is not None and state_id_of(last.version) == context.state_id
         if last is not None and ours and last.epoch == epoch:
             return
         if last is None or not ours:
-            claim = ProgressToken(context.identity, facts.id, NOTHING, epoch, f"{context.home_id}/nothing")
+            claim = ProgressToken(context.identity, facts.id, NOTHING, epoch, f"{context.state_id}/nothing")
         else:
             claim = replace(last, epoch=epoch)
         self._commit((), claim)

@@ -18,7 +18,7 @@ from headwater.hints import suggestion
 from headwater.log.contract import EventLog
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
-from headwater.sinks.runner.sink_status import SinkStatus, home_id
+from headwater.sinks.runner.sink_status import SinkStatus
 from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import Sink
 from headwater.views.serving.view_reader import ViewReader
@@ -140,16 +140,13 @@ class DeclaredSinks:
         """The runner, made on first use."""
         if self._runner is None:
             runtime, log = self._runtime(), self._log()
-            home = home_id(log)
             self._runner = SinkRunner(
                 SinkTask(
                     each.name,
                     each.view,
                     self._app,
                     each.sink,
-                    ViewReader(
-                        each.view, runtime.committed, home_id=home, epoch=lambda: runtime.epoch, clock=log.clock
-                    ),
+                    ViewReader(each.view, runtime.committed, epoch=lambda: runtime.epoch, clock=log.clock),
                     log,
                 )
                 for each in self._declared.values()

@@ -1,24 +1,20 @@
 """Sink status: the state of each sink, stored in the catalog for other processes.
 
-What it is: ``SinkStatus`` and ``SinkStatuses``; ``KeptProgress``, for systems that cannot store a sink's progress;
-``home_id``.
+What it is: ``SinkStatus`` and ``SinkStatuses``.
 Invariants: a status is the task's last report. Where the target stores its progress, that is authoritative.
-``KeptProgress`` changes in one transaction that compares the epoch.
-Not here: alerts (``log/maintenance/alerts.py``); deciding (``sink_task.py``).
+Not here: alerts (``log/maintenance/alerts.py``); progress (``kept_progress.py``); deciding (``sink_task.py``).
 Read next: ``sink_task.py``.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from headwater.clock import format_us
-from headwater.sinks.sink import SinkContext, StoredProgress, check_fence
 from headwater.views.serving.view_reader import ViewLag
 
 if TYPE_CHECKING:
@@ -84,48 +80,3 @@ class SinkStatuses:
             return otherwise
         values = json.loads(rows[0]["status"])
         return replace(otherwise, **{**values, "state": SinkState(values["state"]), "to": otherwise.to})
-
-
-def home_id(log: EventLog) -> str:
-    """The home's random id, made on first use.
-
-    >>> import headwater as hw, tempfile
-    >>> log = hw.Log(tempfile.mkdtemp())
-    >>> home_id(log) == home_id(log), len(home_id(log))
-    (True, 16)
-    """
-    rows = log.local.catalog.read("SELECT id FROM home_id")
-    if not rows:
-        with log.local.catalog.write(durable=True) as db:
-            db.execute("INSERT OR IGNORE INTO home_id (one, id) VALUES (1, ?)", (secrets.token_hex(8),))
-        rows = log.local.catalog.read("SELECT id FROM home_id")
-    return str(rows[0]["id"])
-
-
-class KeptProgress:
-    """The progress of a sink whose system cannot store it, kept in the home."""
-
-    def __init__(self, log: EventLog, context: SinkContext) -> None:
-        self.log = log
-        self.context = context
-
-    def recall(self) -> tuple[StoredProgress | None, Any]:
-        """The progress, and the sink's own data."""
-        rows = self.log.local.catalog.read("SELECT * FROM sink_memories WHERE identity = ?", (self.context.identity,))
-        if not rows:
-            return None, None
-        row = rows[0]
-        return StoredProgress(row["tick"], row["epoch"], row["version"]), json.loads(row["memory"])
-
-    def remember(self, tick: int, epoch: int, memory: Any = None) -> StoredProgress:
-        """Store a tick; ``Fenced`` when a newer process has stored one."""
-        with self.log.local.catalog.write(durable=True) as db:
-            row = db.execute(
-                "SELECT tick, epoch, version FROM sink_memories WHERE identity = ?", (self.context.identity,)
-            ).fetchone()
-            check_fence(StoredProgress(*row) if row else None, self.context, epoch, filling=True)
-            db.execute(
-                "INSERT OR REPLACE INTO sink_memories VALUES (?, ?, ?, ?, ?)",
-                (self.context.identity, tick, epoch, self.context.version, json.dumps(memory)),
-            )
-        return StoredProgress(tick, epoch, self.context.version)

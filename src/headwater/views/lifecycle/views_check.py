@@ -198,10 +198,7 @@ class ViewsCheck:
                         store,
                         view,
                         ViewReader(
-                            view,
-                            CommittedChanges(manifests, folder, self.log.local.files),
-                            home_id="",
-                            epoch=manifests.epoch,
+                            view, CommittedChanges(manifests, folder, self.log.local.files), epoch=manifests.epoch
                         ),
                         manifests,
                     )

@@ -38,7 +38,7 @@ class ViewHead:
     """A view at its last committed tick."""
 
     tick: int
-    version: str  # "home_id/created_tick/table", see ``SinkContext``
+    version: str  # "state_id/created_tick/table", see ``SinkContext``
     schema: pa.Schema
     key: tuple[str, ...]
 
@@ -55,23 +55,16 @@ class ViewLag:
 class ViewReader:
     """The committed rows and changes of one view.
 
-    ``home_id`` names the home, ``epoch`` is that of this process.
+    ``epoch`` is that of this process.
     """
 
     def __init__(
-        self,
-        view: str,
-        committed: CommittedChanges,
-        *,
-        home_id: str,
-        epoch: Callable[[], int],
-        clock: Clock | None = None,
+        self, view: str, committed: CommittedChanges, *, epoch: Callable[[], int], clock: Clock | None = None
     ) -> None:
         self.view = view
         self.epoch = epoch
         self._committed = committed
         self._manifests = committed.manifests
-        self._home_id = home_id
         self._clock = clock or Clock()
         self._known: ViewHead | None = None
 
@@ -89,7 +82,7 @@ class ViewReader:
         return ViewHead(tick, self._version(about), parse_view_ddl(about["columns"]), tuple(about["key"]))
 
     def _version(self, about: ViewEntry) -> str:
-        return f"{self._home_id}/{about['created_tick']}/{about.get('table', about['fingerprint'])}"
+        return f"{self._manifests.state_id()}/{about['created_tick']}/{about.get('table', about['fingerprint'])}"
 
     # Changes
 

@@ -20,7 +20,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from headwater.errors import Corruption, Fenced, StateRefused
 from headwater.log.catalog.catalog import Catalog
@@ -29,6 +29,9 @@ from headwater.log.token import Token
 from headwater.views.state.manifest_entries import FIELDS, EntryChanges, Listed, ManifestEntries, Place, text_of
 from headwater.views.state.run import Run, RunEntry
 from headwater.views.state.small_runs import SmallRuns
+
+if TYPE_CHECKING:
+    from headwater.views.state.remote.state_lease import LeaseRecord
 
 Frontier = Mapping[str, Mapping[int, int]]
 
@@ -183,6 +186,25 @@ class Manifests:
         """
         return False
 
+    def follow(self) -> None:
+        """Learn what another process has committed since. Here that is read from the catalog anyway."""
+
+    # The lease: only where the state is on a store, since in a home a file lock tells who runs an app
+
+    lease_seconds: float | None = None  # a process that was silent for so long is taken for gone; None: no lease
+
+    def hold_lease(self, epoch: int) -> None:
+        """Tell others that this process runs the app, until ``release_lease``."""
+
+    def release_lease(self) -> None:
+        """Tell others that it does not any more."""
+
+    def read_lease(self) -> LeaseRecord | None:
+        """The lease of the last process that took over; None when there is none."""
+        return None
+
+    # Housekeeping
+
     @property
     def tidy_due(self) -> bool:
         """Whether ``tidy`` has something to do."""
@@ -234,6 +256,11 @@ class Manifests:
                 hint="What views hold is derived from the log: headwater check says what is damaged.",
                 app=self.app,
             ) from error
+
+    def state_id(self) -> str:
+        """Names this state: ticks and epochs of another one are others. On a store it moves with the state."""
+        rows = self.catalog.read("SELECT identity FROM remote_states WHERE app = ?", (self.app,))
+        return str(json.loads(rows[0]["identity"])["state"]) if rows else self.catalog.home_id()
 
     def address(self) -> str | None:
         """The object store that the app's state is on; None: it is in the home."""

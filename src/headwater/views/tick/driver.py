@@ -78,13 +78,19 @@ class TickDriver:
                 except LogUnavailable as error:  # a failed tick has changed nothing
                     self._wait_for_log(error)
                     continue
-                if not self._stopping.is_set() and not self._waker.wait(seen, IDLE_S) and not self._has_spark():
-                    raise ConnectionError("Spark has ended")  # no tick would notice while no row comes
+                if not self._stopping.is_set() and not self._waker.wait(seen, IDLE_S):
+                    self._check_idle()
         except BaseException as error:
             self.error = error
         finally:
             self._waker.close()
             self._caught_up.put(None)
+
+    def _check_idle(self) -> None:
+        """Notice what no tick would while no row comes."""
+        if not self._has_spark():
+            raise ConnectionError("Spark has ended")
+        self.engine.manifests.check(self.engine.epoch)
 
     def _wait_for_log(self, error: LogUnavailable) -> None:
         """A log on a cluster that does not answer is waited for: it may come back, and no row is lost meanwhile."""

@@ -25,7 +25,7 @@ def ticks(log: Log) -> Any:
 
 def reader_of(ticks: Ticks, log: Log) -> ViewReader:
     committed = CommittedChanges(ticks.manifests, ticks.folder, log.files)
-    return ViewReader("revenue", committed, home_id="home", epoch=lambda: ticks.epoch, clock=log.clock)
+    return ViewReader("revenue", committed, epoch=lambda: ticks.epoch, clock=log.clock)
 
 
 def head_of(reader: ViewReader) -> ViewHead:
@@ -45,7 +45,7 @@ def test_a_view_that_has_not_run_has_no_head(ticks: Ticks, log: Log) -> None:
     assert reader.head() is None
     ticks.commit(("DE", 1, 1))
     assert head_of(reader) == ViewHead(
-        1, "home/1/first", pa.schema([("country", pa.string()), ("total", pa.int64())]), ("country",)
+        1, f"{log.identity}/1/first", pa.schema([("country", pa.string()), ("total", pa.int64())]), ("country",)
     )
 
 
@@ -93,8 +93,11 @@ def test_what_is_no_longer_kept_or_of_another_query_is_none(ticks: Ticks, log: L
     assert reader.changes(2, head_of(reader), rows_max=100, ticks_max=100) is not None
     ticks.declare_anew()
     ticks.commit(("DE", 9, 1))
-    assert reader.changes(3, ViewHead(4, "home/1/first", pa.schema([]), ()), rows_max=100, ticks_max=100) is None
-    assert head_of(reader).version == "home/4/first"
+    assert (
+        reader.changes(3, ViewHead(4, f"{log.identity}/1/first", pa.schema([]), ()), rows_max=100, ticks_max=100)
+        is None
+    )
+    assert head_of(reader).version == f"{log.identity}/4/first"
 
 
 @pytest.mark.parametrize("pass_rows", [1, 2, 3, 1000])

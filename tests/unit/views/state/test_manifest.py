@@ -38,7 +38,7 @@ def opened(request: pytest.FixtureRequest, log: Log, tmp_path: Path, monkeypatch
     address = ObjectAddress.parse(f"file://{tmp_path}/state")
     if request.param == "catalog":
         return lambda: Manifests(log.catalog, "shop")
-    return lambda: StoreManifests(log.catalog, "shop", address, home="7f")
+    return lambda: StoreManifests(log.catalog, "shop", address, log_id="7f")
 
 
 class Engine:

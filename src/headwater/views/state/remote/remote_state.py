@@ -1,6 +1,6 @@
 """Remote state: an app whose manifests and runs are on an object store, and what its runtime needs for that.
 
-What it is: ``RemoteState``, an address and the home whose log the state is derived from; ``manifests_of`` and
+What it is: ``RemoteState``, an address and the log that the state is derived from; ``manifests_of`` and
 ``state_store`` make an app's manifests and state store, on an object store or in the home.
 Invariants: making any of these connects to no store.
 Not here: the protocol (``commit_log.py``).
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteState:
-    """An app's state on an object store; ``home`` is the id of the home whose log it is derived from."""
+    """An app's state on an object store; ``log_id`` names the log that it is derived from."""
 
     address: ObjectAddress
-    home: str
+    log_id: str
 
 
 def manifests_of(catalog: Catalog, app: str, state: RemoteState | None) -> Manifests:
     """The manifests of an app, on an object store or, without a ``state``, in the home."""
-    return Manifests(catalog, app) if state is None else StoreManifests(catalog, app, state.address, home=state.home)
+    return (
+        Manifests(catalog, app) if state is None else StoreManifests(catalog, app, state.address, log_id=state.log_id)
+    )
 
 
 def state_store(

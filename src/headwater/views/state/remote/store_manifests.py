@@ -14,6 +14,7 @@ Read next: ``commit_log.py``, ``manifest.py``; ``docs/scale.md``.
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from headwater.views.state.manifest import Frontier, Manifest, Manifests, TickRe
 from headwater.views.state.manifest_entries import EntryChanges, Listed, Place, folder_name
 from headwater.views.state.remote.commit_body import SmallRows, body_of, record_in
 from headwater.views.state.remote.commit_log import CommitLog, CommitPosition, CommitsFound, Overtaken, StateCommit
+from headwater.views.state.remote.state_lease import LeaseRecord, StateLease, read_lease
 from headwater.views.state.run import Run
 from headwater.views.state.small_runs import SmallRuns, insert_small
 
@@ -37,26 +39,28 @@ TABLES = ("ticks", "tick_changes", "manifest_entries", "manifest_runs", "small_r
 
 
 class StoreManifests(Manifests):
-    """The manifests of one app at an address. ``home`` names the log that the state is derived from.
+    """The manifests of one app at an address. ``log_id`` names the log that the state is derived from.
 
     >>> import headwater as hw, tempfile
     >>> address = ObjectAddress.parse(f"file://{tempfile.mkdtemp()}")
-    >>> manifests = StoreManifests(hw.Log(tempfile.mkdtemp()).catalog, "shop", address, home="7f")
+    >>> manifests = StoreManifests(hw.Log(tempfile.mkdtemp()).catalog, "shop", address, log_id="7f")
     >>> epoch = manifests.take_over()
     >>> manifests.commit(Manifest(tick=1, epoch=epoch))
     >>> manifests.current().tick
     1
     """
 
-    def __init__(self, catalog: Catalog, app: str, address: ObjectAddress, *, home: str) -> None:
+    def __init__(self, catalog: Catalog, app: str, address: ObjectAddress, *, log_id: str) -> None:
         super().__init__(catalog, app)
         self.place = address
         self.commits = CommitLog(address.open())
-        self._identity = {"app": app, "home": home}
+        self._log_id = log_id
         self._position: CommitPosition | None = None  # of the last commit of this process: its next one goes behind it
         self._unsettled = False  # a commit of this process may have been made, and is not in the copy
         self._checkpoint_due: CommitPosition | None = None
         self._lock = threading.Lock()  # a tick of another thread must not look while a commit is under way
+        self._lease: StateLease | None = None
+        self.lease_seconds = float(address.lease_seconds)
 
     # Committing
 
@@ -66,7 +70,7 @@ class StoreManifests(Manifests):
         for _ in range(TAKE_OVERS_MAX):
             self.follow()
             known = self._copied()
-            body = {"identity": self._identity}
+            body = {"identity": self._identity()}
             try:
                 made = self.commits.append(known, epoch=known.epoch + 1, tick=known.tick, body=body)
             except Overtaken:
@@ -153,6 +157,31 @@ class StoreManifests(Manifests):
             self._position, self._unsettled = copied, False
             return True
 
+    # The lease
+
+    def hold_lease(self, epoch: int) -> None:
+        """See ``Manifests.hold_lease``."""
+        if self._lease is None:
+            lease = StateLease(self.commits.store, epoch=epoch, seconds=self.place.lease_seconds, look=self._look)
+            lease.begin()
+            self._lease = lease
+
+    def _look(self) -> None:
+        """Learn that another process has taken over, also while no row comes and nothing is committed."""
+        with self._lock:  # not between a commit of this process and its copy
+            if not self._unsettled:
+                self.follow()
+
+    def release_lease(self) -> None:
+        """See ``Manifests.release_lease``."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+    def read_lease(self) -> LeaseRecord | None:
+        """See ``Manifests.read_lease``."""
+        return read_lease(self.commits.store, self.epoch())
+
     def listed_by(self, epoch: int) -> Listed:
         """See ``Manifests.listed_by``; the store is asked who may commit."""
         self.follow()
@@ -177,8 +206,9 @@ class StoreManifests(Manifests):
         with self.catalog.write() as db:
             if not self._is_at(db, known):
                 return
+            identity: Mapping[str, str] | None = None
             if found.checkpoint is not None:
-                self._check_identity(found.checkpoint.body)
+                identity = self._checked_identity(found.checkpoint.body)
                 for table in TABLES:
                     db.execute(f"DELETE FROM {table} WHERE app = ?", (self.app,))
                 self._copy_tick(db, found.checkpoint.body["record"])
@@ -186,8 +216,8 @@ class StoreManifests(Manifests):
                 if "record" in commit.body:
                     self._copy_tick(db, commit.body["record"])
                 else:
-                    self._check_identity(commit.body)
-            self._reach(db, found.head(known))
+                    identity = self._checked_identity(commit.body)
+            self._reach(db, found.head(known), identity or self._identity())
 
     def _copy_tick(self, db: sqlite3.Connection, body: Mapping[str, Any]) -> None:
         record, rows = record_in(body)
@@ -204,17 +234,17 @@ class StoreManifests(Manifests):
                 return []
             released = self._write(db, record)
             insert_small(db, self.app, rows)
-            self._reach(db, made)
+            self._reach(db, made, self._identity())
         return released
 
     def _is_at(self, db: sqlite3.Connection, known: CommitPosition) -> bool:
         row = db.execute("SELECT position FROM remote_states WHERE app = ?", (self.app,)).fetchone()
         return (CommitPosition(**json.loads(row["position"])) if row else CommitPosition()) == known
 
-    def _reach(self, db: sqlite3.Connection, position: CommitPosition) -> None:
+    def _reach(self, db: sqlite3.Connection, position: CommitPosition, identity: Mapping[str, str]) -> None:
         db.execute(
-            "INSERT OR REPLACE INTO remote_states (app, address, position) VALUES (?, ?, ?)",
-            (self.app, str(self.place), json.dumps(asdict(position))),
+            "INSERT OR REPLACE INTO remote_states (app, address, position, identity) VALUES (?, ?, ?, ?)",
+            (self.app, str(self.place), json.dumps(asdict(position)), json.dumps(dict(identity))),
         )
         db.execute(
             "INSERT INTO apps (name, epoch, tick) VALUES (?1, ?2, ?3)"
@@ -225,16 +255,24 @@ class StoreManifests(Manifests):
     def _check_here(self, db: sqlite3.Connection) -> None:
         """The app's manifests are on a store, as they should be."""
 
-    def _check_identity(self, body: Mapping[str, Any]) -> None:
-        theirs = body["identity"]
-        if theirs != self._identity:
-            whose = f'app "{theirs["app"]}"' if theirs["app"] != self.app else "an app of another home"
+    def _identity(self) -> dict[str, str]:
+        """Whose state it is: as the copy says, or that of a state which begins here."""
+        rows = self.catalog.read("SELECT identity FROM remote_states WHERE app = ?", (self.app,))
+        if rows:
+            return dict(json.loads(rows[0]["identity"]))
+        return {"app": self.app, "log": self._log_id, "state": secrets.token_hex(8)}
+
+    def _checked_identity(self, body: Mapping[str, Any]) -> Mapping[str, str]:
+        theirs: dict[str, str] = body["identity"]
+        if (theirs["app"], theirs["log"]) != (self.app, self._log_id):
+            whose = f'app "{theirs["app"]}"' if theirs["app"] != self.app else "an app of another log"
             raise StateRefused(
                 f"the state at {self.commits.store.shown} is that of {whose}",
                 detail="State is derived from one log, and belongs to one app.",
                 hint="Give each app an address of its own.",
                 app=self.app,
             )
+        return theirs
 
     # Checkpoints
 
@@ -249,7 +287,7 @@ class StoreManifests(Manifests):
         manifest = None if due is None else self.at(due.tick)
         if due is None or manifest is None:
             return
-        self.commits.write_checkpoint(due, {"identity": self._identity, "record": self._whole(manifest)})
+        self.commits.write_checkpoint(due, {"identity": self._identity(), "record": self._whole(manifest)})
         kept = self.kept()
         if kept:
             self.commits.collect(kept[0][0])

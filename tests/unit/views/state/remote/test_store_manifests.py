@@ -34,7 +34,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 
     def opened(name: str) -> StoreManifests:
         logs[name] = logs.get(name) or Log(tmp_path / name)
-        return StoreManifests(logs[name].catalog, "shop", address, home="7f")
+        return StoreManifests(logs[name].catalog, "shop", address, log_id="7f")
 
     yield opened
     for log in logs.values():
@@ -233,14 +233,14 @@ def test_a_tick_writes_what_it_changed_and_nothing_of_views_that_stood_still(mac
     assert sizes[2] < 1_000
 
 
-def test_state_of_another_app_or_another_home_is_refused(machine: Machine, tmp_path: Path) -> None:
+def test_state_of_another_app_or_another_log_is_refused(machine: Machine, tmp_path: Path) -> None:
     machine("one").take_over()
     address = ObjectAddress.parse(f"file://{tmp_path}/state")
     with Log(tmp_path / "other") as log:
         with pytest.raises(StateRefused, match='is that of app "shop"') as another_app:
-            StoreManifests(log.catalog, "bakery", address, home="7f").take_over()
-        with pytest.raises(StateRefused, match="is that of an app of another home"):
-            StoreManifests(log.catalog, "shop", address, home="8e").take_over()
+            StoreManifests(log.catalog, "bakery", address, log_id="7f").take_over()
+        with pytest.raises(StateRefused, match="is that of an app of another log"):
+            StoreManifests(log.catalog, "shop", address, log_id="8e").take_over()
 
     assert "Give each app an address of its own." in str(another_app.value)
 
@@ -253,10 +253,10 @@ def test_an_app_does_not_change_where_its_state_is_in_silence(machine: Machine, 
         Manifests(one.catalog, "shop").take_over()
     elsewhere = ObjectAddress.parse(f"file://{tmp_path}/empty")
     with pytest.raises(StateRefused, match="is not the one that this app knows"):
-        StoreManifests(one.catalog, "shop", elsewhere, home="7f").take_over()
+        StoreManifests(one.catalog, "shop", elsewhere, log_id="7f").take_over()
 
     with Log(tmp_path / "local") as log:
         local = Manifests(log.catalog, "shop")
         local.commit(Manifest(1, local.take_over()))
         with pytest.raises(StateRefused, match="has run with its state in the home, up to tick 1"):
-            StoreManifests(log.catalog, "shop", elsewhere, home="7f").take_over()
+            StoreManifests(log.catalog, "shop", elsewhere, log_id="7f").take_over()
