@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater.log.contract import EventTopic
 from headwater.views import register
 from headwater.views.spark.topic_scan import read_range
 from tests.services.kafka_broker import KafkaBroker, eventually
@@ -151,8 +152,21 @@ def test_killed_anywhere_the_views_go_on_exactly_once(address: str, tmp_path: Pa
     checked.tick()
     assert shown(checked) == model.views()
     assert all(not each.missing_count and not each.surplus_count for each in checked.verify())
+    assert replayed(checked.get_topic("page_changes")) == model.views()["pages"]
     checked.close()
     app.close()
+
+
+def replayed(topic: EventTopic) -> Counter[tuple[Any, ...]]:
+    """The view that its changes give; no tick is there twice, and none is half."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in topic.rows():
+        if row["change"] == "reset":
+            found.clear()
+            continue
+        found[row["page"], row["clicks"]] += 1 if row["change"] == "insert" else -1
+        assert found[row["page"], row["clicks"]] in (0, 1)
+    return +found
 
 
 def _covers(app: hw.App, token: hw.Token) -> bool:
