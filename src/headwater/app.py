@@ -185,7 +185,7 @@ class App(AppDeclarations):
         >>> users.get(1)
         [{'id': 1, 'name': 'Ada'}]
         """
-        self.captures.run(self.log.local, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
+        self.captures.run(self.log, until=until, timeout=to_timeout(timeout), on_progress=on_progress)
 
     def rebuild(self, name: str, *, on_progress: Callable[[RebuildProgress], None] | None = None) -> RebuildReport:
         """Recompute a view from what its inputs hold, beside the live one, and swap it in with one tick.

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.app_services import AppServices
 from headwater.errors import InvalidDeclaration
-from headwater.log.contract import Capability, EventLog, EventTopic, embedded
+from headwater.log.contract import Capability, EventLog, EventTopic, require
 from headwater.log.table import Table, declare_table, open_table
 from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
 from headwater.log_address import open_log
@@ -135,13 +135,8 @@ class AppDeclarations:
             raise InvalidDeclaration(f'table "{name}" has {problem}', hint=hint, table=name)
         if source is None:
             return declare_table(self.log, name, schema, key=key, **settings)
-        return self.captures.declare(
-            embedded(self.log, Capability.PRODUCER_SEQUENCES, f'capture into table "{name}"'),
-            name,
-            source,
-            key,
-            settings,
-        )
+        require(self.log, Capability.PRODUCER_SEQUENCES, f'capture into table "{name}"')
+        return self.captures.declare(self.log, name, source, key, settings)
 
     def get_table(self, name: str) -> Table:
         """The table of this home that has this name. A topic with a key is one too.
@@ -350,7 +345,7 @@ class AppDeclarations:
         >>> app.inlet("github", hw.inlets.Webhook(pushes, path="/github"))
         <Inlet github (webhook) into pushes: not started>
         """
-        embedded(self.log, Capability.REQUEST_IDS, f'inlet "{name}"')
+        require(self.log, Capability.REQUEST_IDS, f'inlet "{name}"')
         return self.inlets.declare(name, declared)
 
     def get_inlet(self, name: str) -> Inlet:

@@ -51,7 +51,7 @@ class AppServices:
         from headwater.inlets.declared_inlets import DeclaredInlets
 
         if self._inlets is None:
-            self._inlets = DeclaredInlets(self._app.name, self._app.log.local)
+            self._inlets = DeclaredInlets(self._app.name, self._app.log)
         return self._inlets
 
     @property
@@ -78,7 +78,7 @@ class AppServices:
         """Start all of them; returns the call-back for each tick."""
         try:
             if self._captures:
-                self._captures.start(self._app.log.local)
+                self._captures.start(self._app.log)
             if self._inlets is not None:
                 self._inlets.start()
             return on_tick if self._sinks is None else self._sinks.follow(on_tick)

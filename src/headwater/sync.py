@@ -95,7 +95,7 @@ class Sync:
                 on_progress(progress)
 
         until = "caught up" if once else None
-        self.app.captures.start(self.app.log.local, until=until, on_progress=note)
+        self.app.captures.start(self.app.log, until=until, on_progress=note)
         self.runner.start()
 
     def wait(self, seconds: float) -> None:
@@ -139,7 +139,7 @@ class Sync:
 
     def forget(self) -> list[str]:
         """Remove what the database keeps for this copy; the names of the slots. The copy stays as it is."""
-        return self.app.captures.drop(self.app.log.local)
+        return self.app.captures.drop(self.app.log)
 
     def close(self) -> None:
         """Stop; what was begun goes on with the next run."""

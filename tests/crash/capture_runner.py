@@ -16,16 +16,16 @@ from tests.crash.capture_torture import TABLES
 from tests.crash.captured_databases import DATABASES
 
 
-def declare(kind: str, home: str, dsn: str) -> hw.App:
+def declare(kind: str, home: str, dsn: str, log: str | None = None) -> hw.App:
     table_follower.PART_ROWS = 40
-    app = hw.App("torture", home=home)
+    app = hw.App("torture", home=home, log=log)
     for name in TABLES:
         app.table(name, source=DATABASES[kind].source(dsn, name))
     return app
 
 
-def main(kind: str, home: str, dsn: str) -> None:
-    with declare(kind, home, dsn) as app:
+def main(kind: str, home: str, dsn: str, log: str | None = None) -> None:
+    with declare(kind, home, dsn, log) as app:
         print("ready", flush=True)
         app.capture()
 

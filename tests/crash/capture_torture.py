@@ -18,8 +18,8 @@ import time
 from collections import Counter
 from typing import Any
 
+from headwater.log.contract import EventTopic
 from headwater.log.event_time.capture_markers import Markers
-from headwater.log.topic import Topic
 from tests.crash.captured_databases import DATABASES
 
 TABLES = ("accounts", "entries", "notes", "lines", "labels")
@@ -201,7 +201,9 @@ class Writer(threading.Thread):
 # Judging
 
 
-def judge(kind: str, dsn: str, topics: dict[str, Topic], markers: Markers, writers: list[Writer]) -> dict[str, int]:
+def judge(
+    kind: str, dsn: str, topics: dict[str, EventTopic], markers: Markers, writers: list[Writer]
+) -> dict[str, int]:
     """Compare the log with the database and with what the writers know; how much was compared."""
     found = {name: _records(topic) for name, topic in topics.items()}
     for name in TABLES:
@@ -215,13 +217,13 @@ def judge(kind: str, dsn: str, topics: dict[str, Topic], markers: Markers, write
     return {"changes": compared, "markers": seen, "records": sum(map(len, found.values()))}
 
 
-def _records(topic: Topic) -> list[dict[str, Any]]:
+def _records(topic: EventTopic) -> list[dict[str, Any]]:
     topic.refresh()
     extra = [] if topic.row().is_multiset else ["_deleted"]
-    return list(topic.rows(columns=[*topic.schema.names, *extra]))
+    return list(topic.rows(columns=[*topic.schema.names, *extra, "_offset"]))
 
 
-def _state(topic: Topic, rows: list[dict[str, Any]]) -> Counter[str]:
+def _state(topic: EventTopic, rows: list[dict[str, Any]]) -> Counter[str]:
     if topic.row().is_multiset:
         bag: Counter[str] = Counter()
         for row in rows:
@@ -235,7 +237,7 @@ def _state(topic: Topic, rows: list[dict[str, Any]]) -> Counter[str]:
 
 
 def _text(row: dict[str, Any]) -> str:
-    hidden = ("_weight", "_deleted")
+    hidden = ("_weight", "_deleted", "_offset")
     return repr(sorted((name, value) for name, value in row.items() if name not in hidden))
 
 
@@ -275,19 +277,19 @@ def _markers_whole(markers: Markers, found: dict[str, list[dict[str, Any]]]) -> 
     reached = dict.fromkeys(MONEY, 0)
     held: dict[str, dict[int, int]] = {name: {} for name in MONEY}
     total = count = 0
-    for offset in range(markers.topic.start_offsets()[0], markers.topic.end_offsets()[0]):
-        marker = markers.at(offset)
-        assert marker is not None
+    marker = markers.at(markers.topic.start_offsets()[0])
+    while marker is not None:
         count += 1
         for name in MONEY:
             end = marker.ends.get(name, 0)
             assert end >= reached[name]
-            for row in found[name][reached[name] : end]:
+            for row in (row for row in found[name] if reached[name] <= row["_offset"] < end):
                 total -= held[name].pop(row["id"], 0)
                 if not row["_deleted"]:
                     held[name][row["id"]] = row["amount"]
                     total += row["amount"]
             reached[name] = end
         if all(name in marker.ends for name in MONEY):
-            assert total == 0, f"marker {offset} shows {total}"
+            assert total == 0, f"marker {marker.offset} shows {total}"
+        marker = markers.at(marker.offset + 1)
     return count

@@ -16,26 +16,40 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headwater.log.event_time.capture_markers import Markers
-from headwater.log.home import Log
+from headwater.log_address import open_log
 from tests.crash.capture_runner import declare
 from tests.crash.capture_torture import TABLES, WRITERS, Writer, judge, prepare
 from tests.crash.captured_databases import DATABASES
 from tests.crash.ledger import many
+from tests.services.conftest import kafka
+from tests.services.kafka_broker import KafkaBroker
+
+__all__ = ["kafka"]
 
 KILLS = {"postgres": 10, "mariadb": 5, "mariadb by file": 3}  # in the suite; the target has more
+KILLS_ON_KAFKA = 3
 EARLY_KILLS = 3
 
 
 class Runner:
     """The capture's process."""
 
-    def __init__(self, kind: str, home: Path, dsn: str) -> None:
-        self.command = [sys.executable, "-m", "tests.crash.capture_runner", kind, str(home), dsn]
+    def __init__(self, kind: str, home: Path, dsn: str, log: str | None) -> None:
+        self.command = [
+            sys.executable,
+            "-m",
+            "tests.crash.capture_runner",
+            kind,
+            str(home),
+            dsn,
+            *([log] if log else []),
+        ]
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -59,8 +73,17 @@ class Runner:
 
 @pytest.mark.parametrize("kind", sorted(DATABASES))
 def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> None:
+    torture(kind, tmp_path / "home", None, KILLS[kind])
+
+
+def test_nothing_is_lost_doubled_or_torn_by_kills_where_the_log_is_on_kafka(kafka: KafkaBroker, tmp_path: Path) -> None:
+    torture("postgres", tmp_path / "home", f"kafka://{kafka.servers}?prefix=torture.", KILLS_ON_KAFKA)
+
+
+def torture(kind: str, home: Path, log: str | None, kills: int) -> None:
+    """Kill the capture so many times, and judge what the log holds in the end."""
     seed = int(os.environ.get("HEADWATER_SEED", time.time_ns() % 1_000_000))
-    kills = int(os.environ.get("HEADWATER_KILLS", many(KILLS[kind])))
+    kills = int(os.environ.get("HEADWATER_KILLS", many(kills)))
     print(f"{kind}: seed {seed}, {kills} kills")
     chance = random.Random(seed)
     words = DATABASES[kind]
@@ -69,15 +92,15 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
         writers = [Writer(kind, server.dsn, number, seed + number) for number in range(WRITERS)]
         for writer in writers:
             writer.start()
-        runner = Runner(kind, tmp_path / "home", server.dsn)
+        runner = Runner(kind, home, server.dsn, log)
         counts = {"kill": 0, "cut": 0, "restart": 0, "crash": 0, "column": 0, "default": 0, "empty": 0}
         columns = defaults = 0
         while counts["kill"] < kills:
             runner.ready()
-            if counts["kill"] < EARLY_KILLS:  # into the backfill
+            if counts["kill"] < min(EARLY_KILLS, kills // 2):  # into the backfill
                 time.sleep(chance.uniform(0.02, 0.3))
             else:
-                _marked(tmp_path / "home")
+                _marked(home, log)
                 time.sleep(chance.uniform(0, 0.3))
             fault = chance.choice(("kill", "kill", "cut", "restart", "crash", "column", "default", "empty"))
             if fault == "cut":
@@ -101,7 +124,7 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
         runner.stop()
         for writer in writers:
             writer.stop()
-        with declare(kind, str(tmp_path / "home"), server.dsn) as app:
+        with declare(kind, str(home), server.dsn, log) as app:
             app.capture(until="caught up")  # the writers may be far ahead, where other work takes the cores
             topics = {name: app.log.get_topic(name) for name in TABLES}
             markers = Markers.find(app.log, "torture")
@@ -111,9 +134,9 @@ def test_nothing_is_lost_doubled_or_torn_by_kills(kind: str, tmp_path: Path) -> 
     assert compared["changes"] > 100
 
 
-def _marked(home: Path) -> None:
+def _marked(home: Path, address: str | None) -> None:
     """Until there is one more marker: the stream has begun."""
-    with Log(home, maintenance_interval=None) as log:
+    with closing(open_log(home, address, maintained=False)) as log:
         markers = Markers.find(log, "torture")
         assert markers is not None
         assert markers.topic.wait(markers.topic.end_offsets(), timeout=60)

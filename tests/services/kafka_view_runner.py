@@ -16,7 +16,7 @@ from headwater.views.tick.reports import TickReport
 
 
 def shop(home: str, address: str, state: str | None = None) -> hw.App:
-    """Orders that change and go, clicks that only come, and views over both."""
+    """Orders that change and go, clicks that only come, views over both, and one of them as a topic."""
     app = hw.App("shop", home=home, log=address, state=state)
     app.table("users", "id BIGINT, country STRING", key="id")
     app.table("orders", "id BIGINT, user_id BIGINT, amount BIGINT", key="id", partitions=2)
@@ -28,6 +28,7 @@ def shop(home: str, address: str, state: str | None = None) -> hw.App:
     )
     app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
     app.view("clicked", "SELECT c.page, u.country FROM clicks c JOIN users u ON c.user_id = u.id")
+    app.sink("pages", hw.sinks.Topic("page_changes"))
     return app
 
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.errors import HeadwaterError, NotOffered, OffsetOutOfRange, RowRefused, Unavailable, UnknownTopic
+from headwater.errors import HeadwaterError, OffsetOutOfRange, RowRefused, Unavailable, UnknownTopic
 from headwater.kafka.kafka_keys import partitions_of
 from headwater.kafka.kafka_log import KafkaLog
-from headwater.log.home import Log
 from headwater.log.table import declare_table
 from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker, eventually
 
@@ -97,6 +96,27 @@ def test_a_foreign_message_that_is_no_row_is_told_with_its_place(
 
     with pytest.raises(RowRefused, match=r'users\[0\]@1 is not a row of topic "users": .*column "name"'):
         list(users.rows())
+
+
+def test_debeziums_messages_in_a_topic_of_the_log_are_a_table(kafka: KafkaBroker, prefix: str, tmp_path: Path) -> None:
+    def message(op: str, before: Any = None, after: Any = None) -> dict[str, str]:
+        return {"value": json.dumps({"op": op, "before": before, "after": after, "ts_ms": 1_700_000_000_000})}
+
+    def rows(count: int) -> list[dict[str, str]]:
+        return [message("c", None, {"id": n, "name": "Ada"}) for n in range(count)]
+
+    source = hw.capture.Debezium("dbz.users", schema="id BIGINT, name STRING", key="id")
+    for more, left in (
+        ([*rows(5), message("t"), *rows(3)], {0: "Ada", 1: "Ada", 2: "Ada"}),  # all of them in one message of Kafka
+        ([message("d", {"id": 1})], {0: "Ada", 2: "Ada"}),
+        ([message("u", {"id": 2}, {"id": 7, "name": "Bob"})], {0: "Ada", 7: "Bob"}),
+    ):
+        with hw.App("shop", home=tmp_path, log=f"kafka://{kafka.servers}?prefix={prefix}") as app:
+            messages, users = app.topic("dbz.users", "value STRING"), app.table("users", source=source)
+            messages.append(more)
+            app.capture(until="caught up", timeout=60)
+            assert {row["id"]: row["name"] for row in users.to_arrow().to_pylist()} == left
+    assert sum(each.value() is None for each in kafka.read(f"{prefix}users")) == 5 + 2  # nothing was taken twice
 
 
 # Offsets with holes
@@ -256,15 +276,3 @@ def test_a_broker_that_goes_and_comes_back_loses_nothing(kafka: KafkaBroker, log
     topic.append([{"n": 7}])
 
     assert {1, 2, 5, 6, 7} <= {row["n"] for row in topic.rows()} <= {1, 2, 3, 4, 5, 6, 7}
-
-
-def test_what_needs_the_embedded_log_is_refused_where_it_is_declared(kafka: KafkaBroker, tmp_path: Path) -> None:
-    app = hw.App("shop", home=tmp_path, log=f"kafka://{kafka.servers}?prefix={uuid.uuid4().hex}.")
-    topic: Any = app.topic("hooks", "body STRING")
-
-    with pytest.raises(NotOffered, match='inlet "in" needs request ids'):
-        app.inlet("in", hw.inlets.Webhook(topic))
-    with pytest.raises(NotOffered, match='capture into table "users" needs sequences of named producers'):
-        app.table("users", source=hw.capture.Debezium("dbz", schema="id BIGINT", key="id"))
-    assert isinstance(app.log.local, Log)
-    app.close()

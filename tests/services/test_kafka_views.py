@@ -20,6 +20,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import Fenced
+from headwater.log.contract import EventTopic
 from headwater.views import register
 from headwater.views.spark.topic_scan import read_range
 from headwater.views.state.remote import store_manifests
@@ -159,6 +160,7 @@ def test_killed_anywhere_the_views_go_on_exactly_once(address: str, tmp_path: Pa
     checked.tick()
     assert shown(checked) == model.views()
     assert all(not each.missing_count and not each.surplus_count for each in checked.verify())
+    assert replayed(checked.get_topic("page_changes")) == model.views()["pages"]
     checked.close()
     app.close()
 
@@ -223,6 +225,18 @@ def test_a_zombie_that_wakes_after_take_over_and_after_garbage_collection_change
         assert received == model.views()["pages"]
         assert set(receiver.seen.values()) == {1}, "nothing was sent twice"
         assert [each["change"] for each in receiver.requests].count("reset") == 1, "the other one goes on"
+
+
+def replayed(topic: EventTopic) -> Counter[tuple[Any, ...]]:
+    """The view that its changes give; no tick is there twice, and none is half."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in topic.rows():
+        if row["change"] == "reset":
+            found.clear()
+            continue
+        found[row["page"], row["clicks"]] += 1 if row["change"] == "insert" else -1
+        assert found[row["page"], row["clicks"]] in (0, 1)
+    return +found
 
 
 def _covers(app: hw.App, token: hw.Token) -> bool:

@@ -3,7 +3,8 @@
 What it is: the same calls with the same answers over both. Where they differ, the difference is a declared capability:
 the suite asks for each, and expects the answer of a log that has it, or the refusal of one that has not.
 Invariants: no test is skipped for a log. Answers are compared with values that the test computes itself.
-Not here: what only Kafka has (``test_kafka_log.py``), views (``test_kafka_views.py``).
+Not here: writes that are repeated (``test_log_conformance_writes.py``), what only Kafka has
+(``test_kafka_log.py``), views (``test_kafka_views.py``).
 Read next: ``log/contract.py``.
 """
 
@@ -13,10 +14,8 @@ import contextlib
 import datetime as dt
 import math
 import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -29,37 +28,12 @@ from headwater.errors import (
     RowRefused,
     UnknownTopic,
 )
-from headwater.kafka.kafka_log import KafkaLog
-from headwater.log.contract import Capability, EventLog, EventTopic
+from headwater.log.contract import Capability, EventLog
 from headwater.log.home import Log
 from headwater.log.table import declare_table, open_table
-from tests.services.kafka_broker import KafkaBroker
+from tests.services.logs import beside, log, name, rows_of
 
-
-@pytest.fixture(scope="module", params=["embedded", "kafka"])
-def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventLog]:
-    home = Log(tmp_path_factory.mktemp("home"))
-    if request.param == "embedded":
-        with home:
-            yield home
-        return
-    broker: KafkaBroker = request.getfixturevalue("kafka")
-    with KafkaLog(f"kafka://{broker.servers}?prefix={uuid.uuid4().hex}.", home) as log:
-        yield log
-
-
-def beside(log: EventLog) -> EventLog:
-    """Another handle of the same log, as another process has it."""
-    return KafkaLog(log.address) if isinstance(log, KafkaLog) else Log(log.home)
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return request.node.name.partition("[")[0].removeprefix("test_")[:100]
-
-
-def rows_of(topic: EventTopic, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
-    return [tuple(row[each] for each in columns) for row in topic.rows(columns=columns, **options)]
+__all__ = ["log", "name"]
 
 
 # Appending and reading
@@ -438,8 +412,6 @@ def test_the_embedded_log_offers_everything_and_kafka_says_what_it_does_not(log:
             "gapless offsets",
             "consistent cuts",
             "conditional appends",
-            "request ids",
-            "sequences of named producers",
             "native files",
             "work groups",
             "deletion from tables without a key",

@@ -29,6 +29,9 @@ LOG_TOOLS = {
     "storage.wake",
 }
 LOG_SHAPES = {  # what the contract's answers are made of, and what is the same over every log
+    "commits.request_ids",
+    "commits.sequence_ranges",
+    "commits.stored_positions",
     "commits.value_versions",
     "event_time.capture_markers",
     "event_time.heartbeats",
@@ -45,10 +48,7 @@ LOG_SHAPES = {  # what the contract's answers are made of, and what is the same 
     "storage.file_listing",
     "storage.framing",
 }
-EMBEDDED_ONLY = {  # these parts work with the embedded log alone, and refuse another one by ``contract.embedded``
-    "commits.request_ids": {"inlets"},
-    "commits.sequence_ranges": {"capture"},
-    "commits.transaction": {"inlets"},
+EMBEDDED_ONLY = {  # these parts work with the embedded log alone, and ask for a capability that no other log has
     "groups.consumer": {"server"},
     "groups.leases": {"server"},
     "groups.messages": {"server"},
@@ -57,7 +57,17 @@ EMBEDDED_ONLY = {  # these parts work with the embedded log alone, and refuse an
 }
 # What belongs to one kind of log, by the name of what it would be asked of.
 LOG_INSIDE = {
-    "log": {"catalog", "commit_records", "cut_counter", "files", "opened", "registry", "request_ids", "waker"},
+    "log": {
+        "catalog",
+        "commit_records",
+        "cut_counter",
+        "files",
+        "opened",
+        "positions",
+        "registry",
+        "request_ids",
+        "waker",
+    },
     "topic": {"directory", "new_reader", "open_partitions", "partition", "reader"},
 }
 
@@ -85,14 +95,11 @@ def test_what_is_imported_from_the_rooms_of_the_log_is_pinned() -> None:
 def test_nothing_outside_the_log_asks_for_what_only_one_kind_of_log_has() -> None:
     wrong = []
     for path in outside_the_log():
-        embedded_only = part_of(module_name(path)) in ("capture", "inlets")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Attribute | ast.Name):
                 continue
             asked = node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id
-            if node.attr in LOG_INSIDE.get(asked.removeprefix("_"), ()) and not (
-                embedded_only and node.attr == "request_ids"
-            ):
+            if node.attr in LOG_INSIDE.get(asked.removeprefix("_"), ()):
                 wrong.append(f"{where(path, node.lineno)}: {ast.unparse(node)}")
 
     assert wrong == []

@@ -52,7 +52,8 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
         *("after_fork", "clock", "close", "directory", "id", "json_batch", "new_reader", "open_partitions"),
         *("partition", "read_partition", "reader", "refresh", "row", "row_batch", "row_for_reading", "wait"),
         # Of the contract of a log, and what captures, inlets and Spark ask.
-        *("change_settings", "check_bounds", "count_dropped", "lag", "last_sequence", "layout", "places", "progress"),
+        *("append_messages", "change_settings", "check_bounds", "count_dropped", "known_ids", "lag", "layout"),
+        *("places", "progress"),
         *("ranges", "remove", "rows_most", "sealed_at", "start_moved_us", "sync", "watched_by", "whole_after"),
     ),
     # Called by a transaction, for its parts, and by a subscription.

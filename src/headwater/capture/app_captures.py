@@ -33,7 +33,7 @@ from headwater.errors import (
     Misuse,
     SourceUnavailable,
 )
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.table import Table, declare_table
 from headwater.log.topic_settings import TableOptions
@@ -58,7 +58,7 @@ class Captures:
     # Declaring
 
     def declare(
-        self, log: Log, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
+        self, log: EventLog, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
     ) -> Table:
         """A table that follows ``source``."""
         capture = source.capture_name(self.app)
@@ -78,7 +78,7 @@ class Captures:
         return table
 
     def _declared(
-        self, log: Log, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
+        self, log: EventLog, name: str, source: CaptureSource, key: str | Sequence[str] | None, settings: TableOptions
     ) -> Table:
         known = log.find_topic(name)
         server = source.server(self.app, log)
@@ -106,7 +106,7 @@ class Captures:
 
     # Running
 
-    def made(self, log: Log, on_progress: Callable[[BackfillProgress], None] | None = None) -> list[Capture]:
+    def made(self, log: EventLog, on_progress: Callable[[BackfillProgress], None] | None = None) -> list[Capture]:
         """Create a ``Capture`` for each slot."""
         return [
             Capture(
@@ -121,7 +121,7 @@ class Captures:
 
     def run(
         self,
-        log: Log,
+        log: EventLog,
         *,
         until: str | None = None,
         timeout: float | None = None,
@@ -141,7 +141,7 @@ class Captures:
 
     def start(
         self,
-        log: Log,
+        log: EventLog,
         *,
         until: str | None = None,
         timeout: float | None = None,
@@ -182,14 +182,14 @@ class Captures:
         """The tables of each capture, by its name."""
         return {capture: list(tables) for capture, tables in self._tables.items()}
 
-    def describe(self, log: Log) -> list[CapturedTable]:
+    def describe(self, log: EventLog) -> list[CapturedTable]:
         found: list[CapturedTable] = []
         for capture in self.made(log):
             with closing(capture):
                 found += capture.describe()
         return found
 
-    def watch(self, log: Log, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
+    def watch(self, log: EventLog, *, lag_bytes_alert: int = LAG_BYTES_ALERT) -> list[Watched]:
         """Check how much log each database retains for its capture, and note an alert where that is too much."""
         found = []
         for capture in self.made(log):
@@ -198,7 +198,7 @@ class Captures:
                 found.append(capture.watch())
         return found
 
-    def drop(self, log: Log) -> list[str]:
+    def drop(self, log: EventLog) -> list[str]:
         """Remove the captures from the databases; returns the names of the dropped slots."""
         names = []
         for capture in self.made(log):
@@ -209,7 +209,7 @@ class Captures:
                     log.get_topic(name).change_settings(captured_by=None)
         return names
 
-    def restart(self, log: Log) -> list[str]:
+    def restart(self, log: EventLog) -> list[str]:
         """Make every table start over with a backfill when its capture runs next."""
         names = []
         for capture in self.made(log):

@@ -25,8 +25,7 @@ from headwater.capture.large_values import LargeValues
 from headwater.capture.table_follower import grow
 from headwater.capture.text_rows import batch_of
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
-from headwater.log.home import Log
-from headwater.log.topic import Topic
+from headwater.log.contract import EventLog, EventTopic
 
 CONNECTIONS = 2
 
@@ -56,7 +55,7 @@ class Backfill:
     def __init__(
         self,
         server: CapturedDatabase,
-        log: Log,
+        log: EventLog,
         state: CaptureState,
         generation: str,
         on_progress: Callable[[BackfillProgress], None] | None = None,
@@ -101,7 +100,7 @@ class Backfill:
 class _Writer:
     """Reads and appends the chunks of one table."""
 
-    def __init__(self, backfill: Backfill, topic: Topic, shape: SourceTable, name: str) -> None:
+    def __init__(self, backfill: Backfill, topic: EventTopic, shape: SourceTable, name: str) -> None:
         self.backfill = backfill
         self.state = backfill.state
         self.topic = topic
@@ -109,7 +108,7 @@ class _Writer:
         self.name = name
         self.producer = f"{backfill.generation}.backfill"
         opened = topic.open_producer(self.producer)
-        self.producer_id, self.epoch = opened.id, opened.epoch
+        self.producer_id, self.epoch, self.last = opened.id, opened.epoch, opened.last_sequence
         self.began = time.monotonic()
         self.large = LargeValues(name, self.state)
         self.losses = Losses()
@@ -118,7 +117,7 @@ class _Writer:
 
     def missing(self) -> list[BackfillChunk]:
         """The chunks that are not in the topic yet."""
-        last = self.topic.last_sequence(self.producer_id) // CHUNKS_PER_SEQUENCE
+        last = self.last // CHUNKS_PER_SEQUENCE
         return [each.chunk for each in self.state.chunks(self.name) if each.sequence is None or each.sequence > last]
 
     def chunk(self, chunk: BackfillChunk) -> None:

@@ -27,8 +27,8 @@ from headwater.capture.database import CapturedDatabase, Stream
 from headwater.capture.outbox import Router
 from headwater.capture.table_follower import TableFollower
 from headwater.errors import CaptureLost, SourceRefused, SourceUnavailable, TimedOut
+from headwater.log.contract import EventLog
 from headwater.log.event_time.capture_markers import Marker, Markers
-from headwater.log.home import Log
 from headwater.log.maintenance import alerts
 
 logger = logging.getLogger("headwater.capture")
@@ -73,7 +73,7 @@ class Capture:
 
     def __init__(
         self,
-        log: Log,
+        log: EventLog,
         server: CapturedDatabase,
         tables: Mapping[str, str],
         *,
@@ -370,15 +370,13 @@ class Capture:
             if not lag.active:
                 message += "; no process reads it: run the app, or release it with `headwater capture drop`"
         detail = {"slot": self.name, "lag_bytes": lag.bytes or 0, "active": lag.active}
-        if alerts.note_capture(self.markers.topic, "capture_lag", self.name, message, detail):
-            alerts.publish(self.log)
+        alerts.note_capture(self.markers.topic, "capture_lag", self.name, message, detail)
         return Watched(self.name, lag.bytes, lag.active, lag.state, message)
 
     def note_failure(self, error: BaseException | None) -> None:
         """Note an alert that the capture has ended with an error, until it is started again."""
         message = None if error is None else f'capture "{self.name}" ended: {error}'
-        if alerts.note_capture(self.markers.topic, "capture_failed", self.name, message, {}):
-            alerts.publish(self.log)
+        alerts.note_capture(self.markers.topic, "capture_failed", self.name, message, {})
 
     def restart(self) -> None:
         """Drop the position in the database's log, and backfill every table when it runs next."""

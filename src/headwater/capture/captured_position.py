@@ -25,7 +25,7 @@ from headwater.log.event_time.capture_markers import Marker, Markers
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 GTID = re.compile(r"\d{1,10}-\d{1,10}-\d{1,19}")
@@ -54,7 +54,7 @@ class CapturedPosition:
             return None
         return (lsn if parts[1] == "lsn" else gtid)(parts[2], capture=parts[3])
 
-    def token(self, log: Log, timeout: float) -> Token:
+    def token(self, log: EventLog, timeout: float) -> Token:
         """The token of the rows up to it; waits until the log has them."""
         deadline = time.monotonic() + timeout
         backoff = Backoff(0.005, 0.05)
@@ -66,7 +66,7 @@ class CapturedPosition:
                 raise self.not_reached(log, timeout)
             time.sleep(backoff.next())
 
-    def found(self, log: Log) -> Token | None:
+    def found(self, log: EventLog) -> Token | None:
         """The token of the rows up to it; None when the log does not have them yet."""
         name, state = self._captured(log)
         if any(phase != FOLLOWING for phase in state.phases.values()):
@@ -80,7 +80,7 @@ class CapturedPosition:
             return _token(marker)
         return None if marker is None else _token(marker)
 
-    def not_reached(self, log: Log, timeout: float) -> NotYetCovered:
+    def not_reached(self, log: EventLog, timeout: float) -> NotYetCovered:
         """The error of a wait that was too short."""
         name, state = self._captured(log)
         markers = Markers.find(log, name)
@@ -95,7 +95,7 @@ class CapturedPosition:
             capture=name,
         )
 
-    def _captured(self, log: Log) -> tuple[str, StoredState]:
+    def _captured(self, log: EventLog) -> tuple[str, StoredState]:
         """The capture that is meant."""
         found = {name: state for name, state in _captures(log.home) if _kind(state) == self.kind}
         database, example = DATABASES[self.kind], f'hw.{self.kind}("{self.text}", capture="…")'

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.log.contract import EventTopic
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_identity import row_identities
-from headwater.log.topic import Topic
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -23,7 +23,7 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def rows_to_delete(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
+def rows_to_delete(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
     """Rows that delete the topic's state at ``stop``, followed by ``more`` (rows and their delete marks).
 
     >>> import headwater as hw, tempfile
@@ -37,7 +37,7 @@ def rows_to_delete(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch,
 
 
 def live_keys(
-    topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = (), start: int = 0
+    topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = (), start: int = 0
 ) -> dict[Any, bool]:
     """Every key of the topic, and whether it is live."""
     key = list(topic.settings.key)
@@ -54,7 +54,7 @@ def live_keys(
     return found
 
 
-def tombstones(topic: Topic, keys: list[Any]) -> pa.RecordBatch:
+def tombstones(topic: EventTopic, keys: list[Any]) -> pa.RecordBatch:
     """A row for each key; all other columns are null."""
     names, schema = list(topic.settings.key), nullable(topic.schema)
     arrays = []
@@ -67,11 +67,11 @@ def tombstones(topic: Topic, keys: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _keys(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
+def _keys(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
     return tombstones(topic, [key for key, there in live_keys(topic, stop, more).items() if there])
 
 
-def _rows(topic: Topic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
+def _rows(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
     schema = nullable(topic.schema)
     names = [name for name in schema.names if name != WEIGHT]
     counts: dict[bytes, int] = {}

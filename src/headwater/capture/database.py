@@ -22,7 +22,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from headwater.capture.change_writer import ChangeWriter
     from headwater.capture.text_rows import TextRows
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 
 @dataclass
@@ -106,7 +106,7 @@ class CaptureSource(Protocol):
     def capture_name(self, app: str) -> str:
         """Tables whose captures have one name are captured together."""
 
-    def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
+    def server(self, app: str, log: EventLog | None = None) -> CapturedDatabase:
         """The database, not connected yet."""
 
 

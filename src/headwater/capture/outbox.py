@@ -18,10 +18,9 @@ import pyarrow as pa
 from headwater.capture.database import CapturedDatabase, CaptureSource
 from headwater.errors import InvalidDeclaration, SourceRefused
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.event_time.capture_markers import Markers
-from headwater.log.home import Log
 from headwater.log.schema.event_metadata import Metadata, with_metadata
-from headwater.log.topic import Topic
 
 EVENT = "id STRING, aggregate_id STRING, type STRING, payload STRING"
 ROWS_AT_ONCE = 4096
@@ -71,20 +70,22 @@ class Outbox:
     def capture_name(self, app: str) -> str:
         return self.source.capture_name(app)
 
-    def server(self, app: str, log: Log | None = None) -> CapturedDatabase:
+    def server(self, app: str, log: EventLog | None = None) -> CapturedDatabase:
         return self.source.server(app, log)
 
 
 class Router:
     """Moves events from an outbox's topic to their own topics."""
 
-    def __init__(self, log: Log, outbox: Outbox, name: str, capture: str) -> None:
+    def __init__(self, log: EventLog, outbox: Outbox, name: str, capture: str) -> None:
         self.log = log
         self.outbox = outbox
         self.name = name
         self.capture = capture
         self._position = 0
-        self._targets: dict[str, tuple[Topic, int, int, int]] = {}  # with producer, epoch, and the last offset it has
+        self._targets: dict[
+            str, tuple[EventTopic, int, int, int]
+        ] = {}  # with producer, epoch, and the last offset it has
 
     def route(self) -> int:
         """Append events that markers cover and targets lack; returns how many."""
@@ -135,7 +136,7 @@ class Router:
         self._targets[name] = topic, producer_id, epoch, new[-1][0]
         return len(new)
 
-    def _target(self, name: str) -> tuple[Topic, int, int, int]:
+    def _target(self, name: str) -> tuple[EventTopic, int, int, int]:
         if name not in self._targets:
             topic = self.log.topic(name, EVENT)
             if topic.settings.partitions != 1:

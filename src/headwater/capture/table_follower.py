@@ -23,9 +23,9 @@ from headwater.capture.position import LAST, PLACES_APART, Prefix, Snapshot, see
 from headwater.capture.text_rows import Mask, TextRows, batch_of
 from headwater.errors import CaptureBlocked
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
+from headwater.log.contract import EventTopic
 from headwater.log.schema.evolution import widens
 from headwater.log.schema.normalization import WEIGHT
-from headwater.log.topic import Topic
 
 PART_ROWS = 65_536
 PART_BYTES = 64 << 20
@@ -52,7 +52,7 @@ class TableFollower:
     """One table, for one connection of the stream."""
 
     def __init__(
-        self, topic: Topic, shape: SourceTable, table: TableState, state: CaptureState, generation: str
+        self, topic: EventTopic, shape: SourceTable, table: TableState, state: CaptureState, generation: str
     ) -> None:
         self.topic = topic
         self.shape = shape
@@ -67,6 +67,7 @@ class TableFollower:
         self.producer = generation
         opened = topic.open_producer(generation)
         self.producer_id, self.epoch, self.last = opened.id, opened.epoch, opened.last_sequence
+        self._written = 0  # the end of what this one has appended
         self.passed = 0  # up to this position every change is in the topic: the last marker says so
         self.chunks = [
             (each.chunk, seen(each.snapshot)) for each in state.chunks(table.name) if each.snapshot is not None
@@ -178,7 +179,7 @@ class TableFollower:
                 raise self._too_large()
             sequence, chunk = place + self.parts // PARTS_PER_PLACE, self.parts % PARTS_PER_PLACE * CHUNKS_PER_PART
             self.parts += 1
-        self.topic.append_batch(
+        token = self.topic.append_batch(
             batch,
             producer=self.producer,
             sequence=sequence,
@@ -187,6 +188,7 @@ class TableFollower:
             deleted=deleted,
             first_chunk=chunk,
         )
+        self._written = max(self._written, token.frontier[self.topic.name].get(0, 0))
         if not part:
             self.last = max(self.last, sequence * CHUNKS_PER_SEQUENCE)
 
@@ -221,7 +223,8 @@ class TableFollower:
                 self.large.remember(keys, name, each.data.column(name).to_pylist())
 
     def end(self) -> int:
-        return self.topic.end_offsets()[0]
+        # Kafka shows the end of a transaction a moment after it was committed.
+        return max(self.topic.end_offsets()[0], self._written)
 
     # Changes of the table itself
 
@@ -254,7 +257,7 @@ def _is_simple(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
 
-def grow(topic: Topic, shape: SourceTable) -> None:
+def grow(topic: EventTopic, shape: SourceTable) -> None:
     """Extend a topic's schema to its table's."""
     key = topic.settings.key
     if shape.key != key:

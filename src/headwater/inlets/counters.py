@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.clock import format_us
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 WRITE_EVERY_S = 1.0
-LAGS = "SELECT inlet, sum(max(end_offset - next_offset, 0)) AS lag FROM inlet_positions WHERE app = ? GROUP BY inlet"
 
 
 @dataclass(frozen=True)
@@ -62,16 +61,17 @@ class Counters:
 class CounterStore:
     """Counts for one inlet of this process, and adds the counts to the catalog."""
 
-    def __init__(self, log: Log, app: str, name: str) -> None:
+    def __init__(self, log: EventLog, app: str, name: str) -> None:
         self.address: str | None = None
         self.problem: str | None = None
+        self.lag: int | None = None  # what waits in a foreign log, where that is known
         self._log = log
         self._key = (app, name)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._now = Counters()
         self._written = Counters()
-        self._reported: tuple[str | None, str | None] = (None, None)
+        self._reported: tuple[str | None, str | None, int | None] = (None, None, None)
         self._written_at = log.clock.monotonic()
 
     @property
@@ -87,7 +87,7 @@ class CounterStore:
 
     def write_if_due(self) -> None:
         """Add the counts to the catalog, at most once a second."""
-        if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._reported != (
+        if self._log.clock.monotonic() - self._written_at >= WRITE_EVERY_S or self._reported[:2] != (
             self.address,
             self.problem,
         ):
@@ -97,7 +97,7 @@ class CounterStore:
         """Add the counts to the catalog."""
         with self._writing:
             self._written_at = self._log.clock.monotonic()
-            now, reported = self._now, (self.address, self.problem)
+            now, reported = self._now, (self.address, self.problem, self.lag)
             more = now - self._written
             if not any(more.values()) and reported == self._reported:
                 return
@@ -108,12 +108,14 @@ class CounterStore:
                     f"INSERT INTO inlets (app, name, {', '.join(names)}, address, problem, counted_us)"
                     f" VALUES (?, ?{', ?' * len(names)}, ?, ?, ?) ON CONFLICT DO UPDATE SET {added},"
                     " address = excluded.address, problem = excluded.problem, counted_us = excluded.counted_us",
-                    (*self._key, *more.values(), *reported, self._log.clock.now_us()),
+                    (*self._key, *more.values(), *reported[:2], self._log.clock.now_us()),
                 )
+                if self.lag is not None:
+                    db.execute("INSERT OR REPLACE INTO inlet_lags VALUES (?, ?, ?)", (*self._key, self.lag))
             self._written, self._reported = now, reported
 
 
-def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def stored(log: EventLog, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The stored counters of some inlets, by name; zeros for one that has never run.
 
     ``lag`` is how many offsets of a foreign log are still to be read; None where there is none.
@@ -123,7 +125,8 @@ def stored(log: Log, app: str, names: Sequence[str]) -> dict[str, dict[str, Any]
     0
     """
     rows = {row["name"]: row for row in log.local.catalog.read("SELECT * FROM inlets WHERE app = ?", (app,))}
-    lags = {row["inlet"]: row["lag"] for row in log.local.catalog.read(LAGS, (app,))}
+    seen = log.local.catalog.read("SELECT inlet, lag FROM inlet_lags WHERE app = ?", (app,))
+    lags = {row["inlet"]: row["lag"] for row in seen}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         row = rows.get(name)

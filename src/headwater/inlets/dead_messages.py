@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headwater.errors import HeadwaterError
 from headwater.log.commits.request_ids import IdsKnown
-from headwater.log.commits.transaction import TransactionRows, append_messages
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventLog, EventTopic
 
 SCHEMA = (
     "inlet STRING, code STRING, reason STRING, died_at TIMESTAMP, message_id STRING, source STRING, "
@@ -51,7 +51,7 @@ class DeadMessages:
     [('not JSON', b'?')]
     """
 
-    def __init__(self, log: Log, inlet: str) -> None:
+    def __init__(self, log: EventLog, inlet: str) -> None:
         self.log = log
         self.inlet = inlet
         self.name = f"{inlet}.dead"
@@ -60,26 +60,26 @@ class DeadMessages:
         """Store some messages; returns when they are on disk."""
         if not messages:
             return
-        topic = self._topic()
+        topic = self.topic()
         while True:
-            seen = self.log.request_ids.known(topic.id, (each.id for each in messages if each.id is not None))
+            seen = topic.known_ids({each.id for each in messages if each.id is not None})
             new = {each.id or place: each for place, each in enumerate(messages) if each.id not in seen}
             ids = {each.id for each in new.values() if each.id is not None}
             try:
                 if new:
-                    append_messages(topic, self.rows(list(new.values())).batch, ids)
+                    topic.append_messages(self.batch(list(new.values())), ids)
                 return
             except IdsKnown:  # another process was first, with at least one of them
                 continue
 
-    def rows(self, messages: Sequence[DeadMessage]) -> TransactionRows:
-        """Some messages as rows for a transaction that keeps each of them once by other means."""
-        topic = self._topic()
-        batch = topic.row_batch([self._row(each) for each in messages])
+    def batch(self, messages: Sequence[DeadMessage]) -> pa.RecordBatch:
+        """Some messages as rows, also for a transaction that keeps each of them once by other means."""
+        batch = self.topic().row_batch([self._row(each) for each in messages])
         said = [each.metadata for each in messages]
-        return TransactionRows(topic, with_metadata(batch, said if any(said) else None))
+        return with_metadata(batch, said if any(said) else None)
 
-    def _topic(self) -> Topic:
+    def topic(self) -> EventTopic:
+        """The topic, which is made with the first message."""
         return self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
 
     def _row(self, message: DeadMessage) -> dict[str, Any]:

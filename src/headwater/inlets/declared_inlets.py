@@ -16,7 +16,7 @@ from headwater.inlets.inlet import Inlet, InletDeclaration
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 
 class DeclaredInlets:
@@ -29,7 +29,7 @@ class DeclaredInlets:
     ['metrics']
     """
 
-    def __init__(self, app: str, log: Log) -> None:
+    def __init__(self, app: str, log: EventLog) -> None:
         self.app = app
         self.log = log
         self._inlets: dict[str, Inlet] = {}

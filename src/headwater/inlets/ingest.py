@@ -21,9 +21,8 @@ import pyarrow as pa
 from headwater.errors import Backpressure, InvalidDeclaration, RowRefused
 from headwater.inlets.counters import CounterStore
 from headwater.log.commits.request_ids import IdsKnown
-from headwater.log.commits.transaction import append_messages
+from headwater.log.contract import EventTopic
 from headwater.log.schema.event_metadata import Metadata, with_metadata
-from headwater.log.topic import Topic
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Ingest:
     'row 0 (counted from 0), column "x": \\'two\\' is of type str, expected INT'
     """
 
-    def __init__(self, topic: Topic, counter_store: CounterStore, *, id_column: str | None = None) -> None:
+    def __init__(self, topic: EventTopic, counter_store: CounterStore, *, id_column: str | None = None) -> None:
         schema = topic.schema
         if id_column is not None and (
             id_column not in schema.names or not pa.types.is_string(schema.field(id_column).type)
@@ -79,7 +78,7 @@ class Ingest:
         batches, refused = self._checked(messages)
         ids = self._ids(batches.values())
         while True:
-            new, repeated = self._new(batches, self.topic.log.request_ids.known(self.topic.id, ids) if ids else set())
+            new, repeated = self._new(batches, self.topic.known_ids(ids) if ids else set())
             try:
                 dropped = self._appended(new) if new else 0
                 break
@@ -93,7 +92,7 @@ class Ingest:
         """Append rows with their ids; returns how many were dropped, for the topic's policy may be that."""
         topic, rows = self.topic, _joined(new)
         try:
-            return append_messages(topic, rows, self._ids(new)).dropped_rows
+            return topic.append_messages(rows, self._ids(new)).dropped_rows
         except Backpressure:
             if topic.settings.overflow != "drop":
                 raise

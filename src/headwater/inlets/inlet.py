@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
 from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.table import Table
-from headwater.log.topic import Topic
 from headwater.log.topic_settings import check_name
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from headwater.log.home import Log
 
 logger = logging.getLogger("headwater.inlets")
 
@@ -39,13 +38,13 @@ class InletDeclaration(ABC):
     """The declaration of an inlet; subclasses are frozen dataclasses with a ``topic``."""
 
     kind: ClassVar[str]
-    topic: Topic | Table | str
+    topic: EventTopic | Table | str
 
     @abstractmethod
-    def open(self, log: Log, name: str, *, app: str = "") -> Inlet:
+    def open(self, log: EventLog, name: str, *, app: str = "") -> Inlet:
         """The inlet of this declaration on a log. It does not run yet."""
 
-    def topic_on(self, log: Log, schema: str | None = None, **settings: Any) -> Topic:
+    def topic_on(self, log: EventLog, schema: str | None = None, **settings: Any) -> EventTopic:
         """The target topic; created if it is missing and the inlet has a ``schema``."""
         name = self.topic if isinstance(self.topic, str) else self.topic.name
         try:
@@ -71,7 +70,7 @@ class Inlet(ABC):
 
     kind: ClassVar[str]
 
-    def __init__(self, log: Log, name: str, topic: Topic, *, app: str = "") -> None:
+    def __init__(self, log: EventLog, name: str, topic: EventTopic, *, app: str = "") -> None:
         check_name("inlet", name)
         self.log = log
         self.name = name

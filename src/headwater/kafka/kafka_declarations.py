@@ -15,7 +15,8 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -82,6 +83,16 @@ class KafkaDeclarations:
         raise Unavailable(
             f'topic "{wanted.name}" could not be declared: other processes declare all the time', hint="Try again."
         )
+
+    def change(self, name: str, changes: Mapping[str, Any], make: Make) -> None:
+        """Store changed settings of a topic."""
+
+        def record() -> KafkaRecord:
+            row = self._rows[name]
+            changed = replace(row, settings=row.settings.with_changes(dict(changes)))
+            return KafkaRecord(name.encode(), _written(changed, make(name, changed.settings, row.settings).id))
+
+        self._write(record)
 
     def delete(self, name: str) -> None:
         """Forget a topic."""

@@ -34,13 +34,15 @@ from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_appender import KafkaAppends
 from headwater.kafka.kafka_client import KafkaAdmin, KafkaTopicFacts
 from headwater.kafka.kafka_declarations import KafkaDeclarations, number_of
+from headwater.kafka.kafka_known_writes import KnownWrites
 from headwater.kafka.kafka_ranges import deleted_topic
+from headwater.kafka.kafka_receipts import KafkaReceipts
 from headwater.kafka.kafka_topic import SEEN_SECONDS_MAX, SEEN_STEP_S, KafkaTopic
-from headwater.kafka.kafka_transactions import KafkaRecord, Positions
+from headwater.kafka.kafka_transactions import KafkaRecord, Places, Positions
 from headwater.kafka.kafka_unit import KafkaUnit
 from headwater.kafka.kafka_wakes import KafkaWakes
 from headwater.log.catalog.registry import TopicRow
-from headwater.log.contract import Capability, EventTopic, Stops, require
+from headwater.log.contract import Capability, EventTopic, Stops
 from headwater.log.home import Log
 from headwater.log.schema.event_metadata import Metadata
 from headwater.log.storage.wake import Waker
@@ -49,7 +51,14 @@ from headwater.log.topic_declaration import WantedTopic, wanted_topic
 from headwater.log.topic_settings import TopicOptions, TopicSettings
 
 CAPABILITIES = frozenset(
-    {Capability.TRANSACTIONS, Capability.WAKE_UP, Capability.CONSUMER_GROUPS, Capability.COMPACTION}
+    {
+        Capability.TRANSACTIONS,
+        Capability.REQUEST_IDS,
+        Capability.PRODUCER_SEQUENCES,
+        Capability.WAKE_UP,
+        Capability.CONSUMER_GROUPS,
+        Capability.COMPACTION,
+    }
 )
 STARTS_AGE_S = 1.0
 SHOWN_SECONDS_MAX = 30.0
@@ -68,6 +77,8 @@ class KafkaLog:
         self.admin = KafkaAdmin(self.place.cluster, LogUnavailable)
         self.declarations = KafkaDeclarations(self.place, self.admin)
         self.appends = KafkaAppends(self.place)
+        self.receipts = KafkaReceipts(self.place, self.admin)
+        self.known_writes = KnownWrites(self)
         self.wakes = KafkaWakes(self.place.cluster)
         self.waker = Waker()
         self._lock = threading.RLock()
@@ -195,11 +206,17 @@ class KafkaLog:
             raise deleted_topic(self.kafka_name(row.name), self.place.cluster)
         return found
 
+    def change_settings(self, topic: KafkaTopic, changes: Mapping[str, Any]) -> None:
+        """Change settings of a topic that no declaration changes."""
+        self.declarations.change(topic.name, changes, self._made)
+        topic.refresh()
+
     def delete_topic(self, name: str) -> None:
         """Remove a topic and its rows from the cluster, for good."""
         topic = self.get_topic(name)
         self.declarations.delete(name)
         self.admin.delete(topic.kafka_name)
+        self.known_writes.forget_topic(topic.id)
         topic.close()
         with self._lock:
             self._topics.pop(name, None)
@@ -276,14 +293,21 @@ class KafkaLog:
 
     def written(self, records: Iterable[tuple[str, KafkaRecord]], positions: Positions | None = None) -> Token:
         """Write messages, all or none, and wait until readers see them."""
+        return self.seen(self.token_of(self.appends.write(records, positions)))
+
+    def token_of(self, places: Places) -> Token:
+        """The token of what was written."""
         frontier: dict[str, dict[int, int]] = {}
-        for (kafka_name, number), offset in self.appends.write(records, positions).items():
+        for (kafka_name, number), offset in places.items():
             frontier.setdefault(kafka_name.removeprefix(self.place.prefix), {})[number] = offset
-        self._wait_until_seen(frontier)
         return Token(frontier)
 
-    def _wait_until_seen(self, frontier: Stops) -> None:
-        """Kafka marks the partitions of a transaction after the commit has returned."""
+    def seen(self, token: Token) -> Token:
+        """The token of what was committed, once readers see it.
+
+        Kafka marks the partitions of a transaction after the commit has returned.
+        """
+        frontier = token.frontier
         # The bound is for transactions of other programs, which may be open for longer: the rows are written, and who
         # waits for the token gets them later.
         deadline = time.monotonic() + SEEN_SECONDS_MAX
@@ -303,6 +327,11 @@ class KafkaLog:
             }
             if places:
                 time.sleep(SEEN_STEP_S)
+        return token
+
+    def stored_position(self, reader: str) -> str | None:
+        """Where a reader of a foreign source is."""
+        return self.known_writes.stored_position(reader)
 
     def transaction(
         self,
@@ -313,13 +342,9 @@ class KafkaLog:
         metadata: Metadata | None = None,
     ) -> KafkaUnit:
         """Rows of several topics and tables, all or none: a Kafka transaction."""
-        if request_id is not None:
-            require(self, Capability.REQUEST_IDS, "a transaction with a request id")
-        if producer is not None:
-            require(self, Capability.PRODUCER_SEQUENCES, "a transaction of a named producer")
         if after is not None:
             self.wait_for(after)
-        return KafkaUnit(self, metadata)
+        return KafkaUnit(self, metadata, request_id=request_id, producer=producer)
 
     def wait_for(self, token: Token | str, *, timeout: Duration = "30 seconds") -> None:
         """Wait until the log holds what a token names."""
@@ -353,6 +378,7 @@ class KafkaLog:
         self.waker.close()
         self.wakes.close()
         self.appends.close()
+        self.receipts.close()
         self.declarations.close()
         for topic in self._topics.values():
             topic.close()

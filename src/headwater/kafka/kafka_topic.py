@@ -11,7 +11,7 @@ Read next: ``kafka_topic_reader.py``, ``kafka_log.py``; ``docs/kafka.md``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
@@ -22,10 +22,11 @@ from headwater.kafka.kafka_appender import KafkaAppender
 from headwater.kafka.kafka_group import KafkaConsumer, KafkaGroup, groups_of
 from headwater.kafka.kafka_topic_reader import KafkaTopicReader
 from headwater.log.catalog.registry import TopicRow
+from headwater.log.commits.request_ids import content_of
 from headwater.log.commits.value_versions import Expected
 from headwater.log.contract import Capability, OpenedProducer, require
 from headwater.log.event_time import heartbeats
-from headwater.log.event_time.producer_progress import ProducerProgress
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress
 from headwater.log.groups.readers import ReaderLag
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
@@ -33,6 +34,7 @@ from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
 from headwater.log.storage.sealed_segment import time_range
 from headwater.log.token import Token
+from headwater.log.topic_appender import AppendIdentity
 from headwater.log.topic_description import describe_watermark
 
 if TYPE_CHECKING:
@@ -94,19 +96,35 @@ class KafkaTopic(KafkaTopicReader):
         expected: Expected | None = None,
     ) -> Token:
         """Append one record batch that has the topic's schema already."""
-        del producer_id, epoch, first_chunk
+        del producer_id  # it is made of the name
         self.log.check_open()
-        if producer is not None or sequence is not None:
-            require(self.log, Capability.PRODUCER_SEQUENCES, "an append with producer and sequence")
-        if request_id is not None:
-            require(self.log, Capability.REQUEST_IDS, "an append with a request id")
+        self.appender.check_identity(producer, sequence, request_id, deleted)
         if expected is not None:
             require(self.log, Capability.CONDITIONAL_APPENDS, "an append with a condition, or an insert by key,")
         if partition is not None:
             self.appender.checked_partition(partition)
+        if request_id is not None:
+            content = content_of([(self.id, deleted is True, batch)])
+            records, kept_us = self.appender.records(batch, deleted, partition), self.settings.remember_ids_ms * 1000
+            return self.log.known_writes.write_requested(self.id, request_id, content, records, None, kept_us)
         if not batch.num_rows:
             return Token({self.name: {}})
+        if producer is not None and sequence is not None:
+            identity = AppendIdentity(producer, sequence, 0, epoch, first_chunk)
+            return self.log.known_writes.append_numbered(self, batch, identity, deleted, partition)
         return self.log.written(self.appender.records(batch, deleted, partition))
+
+    def append_messages(self, batch: pa.RecordBatch, ids: Collection[str]) -> Token:
+        """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
+        return self.log.known_writes.append_messages(self, batch, ids) if ids else self.append_batch(batch)
+
+    def known_ids(self, ids: Iterable[str]) -> set[str]:
+        """Those of some ids of messages that are remembered."""
+        return self.log.known_writes.known_ids(self, ids)
+
+    def count_dropped(self, rows: int) -> None:
+        """Nothing to count: this log has no backpressure."""
+        del rows
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Rows as ``append`` takes them, as a checked batch for ``append_batch``."""
@@ -133,19 +151,16 @@ class KafkaTopic(KafkaTopicReader):
         raise AssertionError
 
     def producer(self, name: str | None = None, *, batch_rows: int = 8192, linger: float = 0.05) -> Producer:
-        """A buffered producer without a name: ``send`` one row at a time, written in batches."""
-        if name is not None:
-            require(self.log, Capability.PRODUCER_SEQUENCES, "a named producer")
-        return Producer(self, None, batch_rows=batch_rows, linger=linger)
+        """A buffered producer: ``send`` one row at a time, written in batches."""
+        return Producer(self, name, batch_rows=batch_rows, linger=linger)
 
     def open_producer(self, name: str) -> OpenedProducer:
-        """Not offered."""
-        require(self.log, Capability.PRODUCER_SEQUENCES, f'the producer "{name}"')
-        raise AssertionError
+        """Open a named producer; the previous holder of the name is shut out."""
+        return self.log.known_writes.open_producer(self, name)
 
     def producer_names(self) -> dict[int, str]:
-        """None: producers have no names."""
-        return {}
+        """The names of the topic's producers, by their numbers."""
+        return self.log.known_writes.producer_names(self)
 
     def sync(self) -> None:
         """Nothing to do: an append returns when the replicas have it."""
@@ -153,18 +168,20 @@ class KafkaTopic(KafkaTopicReader):
     # Event time
 
     def progress(self, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:
-        """How far the producers are in event time within a range; they have no names, so they are one."""
+        """How far each producer (0: anonymous ones) is in event time within a range."""
         column = self.settings.event_time
         assert column is not None, "ask only for topics with an event time"
-        found = ProducerProgress()
+        found: dict[int, ProducerProgress] = {}
         for number in sorted(stop):
             for batch in self.read_partition(
-                number, start.get(number, 0), stop=stop[number], columns=[column, "_appended_at"]
+                number, start.get(number, 0), stop=stop[number], columns=[column, "_appended_at", "_producer"]
             ):
-                if batch.num_rows:
-                    seen = pc.max(batch.data.column("_appended_at").cast(pa.int64())).as_py()
-                    found = found.merge(ProducerProgress(time_range(batch.data.column(column))[1], seen_us=seen))
-        return {0: found} if found != ProducerProgress() else {}
+                for producer in pc.unique(batch.data.column("_producer")).to_pylist():
+                    rows = batch.data.filter(pc.equal(batch.data.column("_producer"), producer))
+                    seen = pc.max(rows.column("_appended_at").cast(pa.int64())).as_py()
+                    progress = ProducerProgress(time_range(rows.column(column))[1], seen_us=seen)
+                    found = merge_progress(found, {producer: progress})
+        return found
 
     def heartbeat(self, nothing_before: dt.datetime) -> Token:
         """Promise that appends will bring no more rows before a moment."""
@@ -196,6 +213,10 @@ class KafkaTopic(KafkaTopicReader):
     def lag(self) -> list[ReaderLag]:
         """How far each consumer group is behind, in offsets."""
         return [each.reader_lag() for each in self.groups()]
+
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings that no declaration changes."""
+        self.log.change_settings(self, changes)
 
     def describe(self, *, times: bool = True) -> dict[str, Any]:
         """The topic's declaration and offsets, as plain values. Sizes are the broker's business."""

@@ -93,10 +93,16 @@ class KafkaTransactions:
         every = chain(((topic, record) for record in records), [(token[0], KafkaRecord(token[1], token[2]))])
         self.commit((name, replace(record, headers=header)) for name, record in every)
 
-    def commit(self, records: Iterable[tuple[str, KafkaRecord]], positions: Positions | None = None) -> Places:
+    def commit(
+        self,
+        records: Iterable[tuple[str, KafkaRecord]],
+        positions: Positions | None = None,
+        noted: Callable[[Places], Iterable[tuple[str, KafkaRecord]]] | None = None,
+    ) -> Places:
         """Commit records, each with its topic, and the positions of a group, as one transaction.
 
-        Returns the offset after the last record of each topic and partition.
+        ``noted`` makes further records of the places of the first. Returns the offset after the last record of each
+        topic and partition.
         """
         with suppress(self._kafka.KafkaException):
             self._producer.poll(0)  # so that what happened while nobody wrote is heard of, and over
@@ -106,6 +112,10 @@ class KafkaTransactions:
         self._places = {}
         for topic, record in records:
             self._produce(topic, record)
+        if noted is not None:
+            self._deliver()
+            for topic, record in noted(dict(self._places)):
+                self._produce(topic, record)
         if positions is not None:
             self._awaited(lambda seconds: self._producer.send_offsets_to_transaction(*positions, seconds), 30.0)
         try:
@@ -118,6 +128,22 @@ class KafkaTransactions:
             ) from error
         self._in_transaction = False
         return self._places
+
+    def _deliver(self) -> None:
+        """Wait until the broker has what was produced; what it refused is told by the commit."""
+        began = time.monotonic()
+        while len(self._producer):
+            try:
+                self._producer.poll(ROOM_SECONDS)
+            except self._kafka.KafkaException as error:
+                raise self._meant(error) from error
+            except SystemError as error:  # Python's word for an error that came while a message was being reported
+                if not isinstance(error.__cause__, self._kafka.KafkaException):
+                    raise
+                raise self._meant(error.__cause__) from error
+            took = time.monotonic() - began
+            if took > (RECONNECT_SECONDS if self.failure.hopeless else COMMIT_SECONDS_MAX):
+                raise self.failure.told()
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:

@@ -9,13 +9,15 @@ Not here: the producer (``kafka_appender.py``). Read next: ``kafka_appender.py``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from headwater.errors import ClosedError, Misuse
+from headwater.kafka.kafka_transactions import KafkaRecord, Positions
+from headwater.log.commits.request_ids import HOME, REMEMBERED_US, check_id, content_of
 from headwater.log.commits.value_versions import Expected
 from headwater.log.contract import Capability, EventTopic, require
 from headwater.log.schema.event_metadata import Metadata, with_metadata
@@ -25,15 +27,26 @@ if TYPE_CHECKING:
     from headwater.kafka.kafka_group import KafkaConsumer
     from headwater.kafka.kafka_log import KafkaLog
     from headwater.kafka.kafka_topic import KafkaTopic
+    from headwater.log.producer import Producer
     from headwater.log.table import Table
 
 
 class KafkaUnit:
     """Rows of several topics and tables: all or none."""
 
-    def __init__(self, log: KafkaLog, metadata: Metadata | None) -> None:
+    def __init__(
+        self,
+        log: KafkaLog,
+        metadata: Metadata | None,
+        *,
+        request_id: str | None = None,
+        producer: Producer | None = None,
+    ) -> None:
         log.check_open()
         self._log = log
+        self._request_id = None if request_id is None else check_id(request_id)
+        self._producer = producer
+        self._moved: tuple[str, str | None, str] | None = None  # a reader's position: whose, from, to
         self._metadata = metadata
         self._rows: list[tuple[KafkaTopic, pa.RecordBatch, bool, int | None]] = []
         self._consumer: tuple[KafkaConsumer, Any] | None = None
@@ -56,6 +69,12 @@ class KafkaUnit:
             require(self._log, Capability.CONDITIONAL_APPENDS, "an append with a condition")
         number = None if partition is None else topic.appender.checked_partition(partition)
         self._add(topic, topic.row_batch(rows), partition=number)
+
+    def append_batch(
+        self, topic: EventTopic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None
+    ) -> None:
+        """Append a batch that has the topic's schema, or tombstones."""
+        self._add(topic, batch, deleted=deleted, partition=partition)
 
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""
@@ -85,6 +104,13 @@ class KafkaUnit:
         del messages
         require(self._log, Capability.WORK_GROUPS, "an acknowledgement")
 
+    def store_position(self, reader: str, *, before: str | None, after: str) -> None:
+        """Move the position of a reader of a foreign source together with the rows; of one reader."""
+        self._open()
+        if self._moved is not None:
+            raise Misuse("a transaction of Kafka moves the position of one reader", hint="Use two transactions.")
+        self._moved = reader, before, after
+
     def on_commit(self, call: Callable[[Token], object]) -> None:
         """Call a function with the token when the transaction has been committed."""
         self._on_commit.append(call)
@@ -112,21 +138,39 @@ class KafkaUnit:
         self._ended = True
         if kind is not None:
             return
-        records = [
-            record
-            for topic, batch, deleted, partition in self._rows
-            if batch.num_rows
-            for record in topic.appender.records(batch, deleted, partition)
-        ]
         if self._consumer is None:
-            self._token = self._log.written(records) if records else Token({})
+            self._token = self._written(None)
         else:
             consumer, what = self._consumer
             offsets = consumer.offsets_of(what)
-            self._token = self._log.written(records, consumer.positions_in(offsets))
+            self._token = self._written(consumer.positions_in(offsets))
             consumer.committed(offsets)
         for call in self._on_commit:
             call(self._token)
+
+    def _written(self, positions: Positions | None) -> Token:
+        """Write all of it, under the identity that the transaction has."""
+        if sum(each is not None for each in (self._request_id, self._producer, self._moved)) > 1:
+            raise Misuse(
+                "a transaction of Kafka has a request id, a named producer, or the position of a reader: one of them",
+                detail="Each is decided under a transactional id of its own, and a transaction has one.",
+                hint="Leave the others out.",
+            )
+        known, records = self._log.known_writes, list(self._records())
+        if self._request_id is not None:
+            content = content_of((topic.id, deleted, batch) for topic, batch, deleted, _ in self._rows)
+            return known.write_requested(HOME, self._request_id, content, records, positions, REMEMBERED_US)
+        if self._moved is not None:
+            return known.write_positioned(*self._moved, records, positions)
+        if self._producer is not None and self._producer.name is not None:
+            topic = cast("KafkaTopic", self._producer.topic)
+            return known.write_of_producer(topic, self._producer.name, self._producer.epoch, records, positions)
+        return self._log.written(records, positions) if records or positions is not None else Token({})
+
+    def _records(self) -> Iterator[tuple[str, KafkaRecord]]:
+        for topic, batch, deleted, partition in self._rows:
+            if batch.num_rows:
+                yield from topic.appender.records(batch, deleted, partition)
 
     def __repr__(self) -> str:
         rows = sum(batch.num_rows for _, batch, _, _ in self._rows)

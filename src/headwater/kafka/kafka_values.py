@@ -11,8 +11,11 @@ Not here: keys (``kafka_keys.py``), producing (``kafka_appender.py``). Read next
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,7 @@ MESSAGE_ROWS_MAX = 1_000
 MESSAGE_BYTES_MAX = 600_000  # Kafka takes 1 MiB by default, with what is around the rows
 TIME_HEADER = "headwater-time"  # the event time of a deletion, in microseconds
 METADATA_HEADER = "headwater-metadata"
+PRODUCER_HEADER = "headwater-producer"  # the name of a named producer
 
 Message = Any  # of confluent-kafka
 
@@ -101,7 +105,7 @@ class KafkaValues:
             pa.array(offsets),
             pa.array(np.full(len(offsets), partition, np.int32)),
             pa.array(stamps * 1000).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(np.zeros(len(offsets), np.int64)),
+            pa.array(np.repeat(_producers(messages), counts)),
         ]
         names = [*shape.names, *METADATA_COLUMNS, "_offset", "_partition", "_appended_at", "_producer"]
         return pa.RecordBatch.from_arrays([*(rows.column(name) for name in names[:-4]), *system], names=names)
@@ -162,12 +166,13 @@ def quick_json(messages: Sequence[Message], schema: pa.Schema, key: Sequence[str
     """The same rows, read by Arrow's parser: four times as quick. None where it may read them otherwise.
 
     It is asked for numbers, texts and truth values, and for dates and times in the form that we write, of messages that
-    have a value and no header; what it refuses is read again, row by row, and then told with its place.
+    have a value and say no more than their producer; what it refuses is read again, row by row, and then told with its
+    place.
     """
     if not all(_is_plain(field.type) or _form_of(field.type) for field in schema):
         return None
     values = [message.value() for message in messages]
-    if any(value is None for value in values) or any(message.headers() for message in messages):
+    if any(value is None for value in values) or any(_says_more(message) for message in messages):
         return None
     text = b"\n".join(values)
     if text.count(b"\n") != len(values) - 1:
@@ -188,6 +193,34 @@ def quick_json(messages: Sequence[Message], schema: pa.Schema, key: Sequence[str
     marks = [pa.array(np.zeros(len(values), np.bool_))] if key else []
     names = [*schema.names, *METADATA_COLUMNS, *(["_deleted"] if key else [])]
     return pa.RecordBatch.from_arrays([*columns, *extra, *marks], names=names)
+
+
+def of_producer(record: KafkaRecord, name: str) -> KafkaRecord:
+    """A message of a named producer."""
+    return replace(record, headers=(*record.headers, (PRODUCER_HEADER, name.encode())))
+
+
+@functools.lru_cache(1024)
+def producer_number(name: str) -> int:
+    """The number of a named producer, in every log on Kafka.
+
+    >>> producer_number("importer") == producer_number("importer") != producer_number("other")
+    True
+    """
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
+def _producers(messages: Sequence[Message]) -> Any:
+    found = np.zeros(len(messages), np.int64)
+    for place, message in enumerate(messages):
+        for name, value in message.headers() or ():
+            if name == PRODUCER_HEADER:
+                found[place] = producer_number(value.decode("utf-8", "replace"))
+    return found
+
+
+def _says_more(message: Message) -> bool:
+    return any(name != PRODUCER_HEADER for name, _ in message.headers() or ())
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ Not here: how a log does it. Read next: ``home.py``, ``topic.py``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -82,18 +82,6 @@ def require(log: EventLog, capability: Capability, doing: str) -> None:
         )
 
 
-def embedded(log: EventLog, capability: Capability, doing: str) -> Log:
-    """The log as the embedded one, for what no other log offers.
-
-    >>> import headwater as hw, tempfile
-    >>> log = hw.Log(tempfile.mkdtemp())
-    >>> embedded(log, Capability.REQUEST_IDS, "an inlet") is log
-    True
-    """
-    require(log, capability, doing)
-    return log.local
-
-
 @dataclass(frozen=True)
 class OpenedProducer:
     """A named producer of a topic: its number, its epoch, and the last sequence that it wrote (-1: none)."""
@@ -133,6 +121,10 @@ class EventTopic(Protocol):
         """See the declaration as it is now."""
         ...
 
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings that no declaration changes."""
+        ...
+
     # Appending
 
     def append(
@@ -162,6 +154,18 @@ class EventTopic(Protocol):
         partition: int | None = None,
         expected: Expected | None = None,
     ) -> Token: ...
+    def append_messages(self, batch: pa.RecordBatch, ids: Collection[str]) -> Token:
+        """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
+        ...
+
+    def known_ids(self, ids: Iterable[str]) -> set[str]:
+        """Those of some ids of messages that are remembered."""
+        ...
+
+    def count_dropped(self, rows: int) -> None:
+        """Add to the number of rows that backpressure dropped."""
+        ...
+
     def row_batch(self, rows: Any) -> pa.RecordBatch: ...
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch: ...
     def delete(self, keys: Any, *, metadata: Metadata | None = None) -> Token: ...
@@ -280,11 +284,18 @@ class EventTransaction(Protocol):
     def append(
         self, topic: EventTopic, rows: Any, *, partition: int | None = None, expected: Expected | None = None
     ) -> None: ...
+    def append_batch(
+        self, topic: EventTopic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None
+    ) -> None: ...
     def upsert(self, table: Any, rows: Any) -> None: ...
     def insert(self, table: Any, rows: Any) -> None: ...
     def delete(self, table: Any, rows: Any) -> None: ...
     def commit(self, consumer: Any, what: Any = None) -> None: ...
     def accept(self, messages: Iterable[Any]) -> None: ...
+    def store_position(self, reader: str, *, before: str | None, after: str) -> None:
+        """Move the position of a reader of a foreign source; ``PositionMoved`` refuses all when it is elsewhere."""
+        ...
+
     def on_commit(self, call: Any) -> None: ...
     def __enter__(self) -> EventTransaction: ...
     def __exit__(
@@ -345,6 +356,10 @@ class EventLog(Protocol):
         after: Token | str | None = None,
         metadata: Metadata | None = None,
     ) -> EventTransaction: ...
+    def stored_position(self, reader: str) -> str | None:
+        """Where a reader of a foreign source is: what ``EventTransaction.store_position`` stored last."""
+        ...
+
     def cut(self, topics: Iterable[EventTopic]) -> Stops:
         """The ends of these topics at one moment."""
         ...

@@ -32,6 +32,7 @@ from headwater.log.commits import consistent_cut
 from headwater.log.commits.commit_records import CommitRecords
 from headwater.log.commits.cut_numbers import CutCounter, StoppedCounter
 from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
+from headwater.log.commits.stored_positions import TABLE_STORED_POSITIONS, StoredPositions
 from headwater.log.commits.transaction import Transaction
 from headwater.log.contract import Capability, EventTopic
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
@@ -97,6 +98,7 @@ class Log:
         self._topics: dict[str, Topic] = {}
         self.commit_records = CommitRecords(self.home, self.catalog, self.files)
         self.request_ids = RequestIds(self.catalog)
+        self.positions = StoredPositions(self.catalog)
         self._start_helpers()
         atexit.register(_close, weakref.ref(self))
 
@@ -302,6 +304,18 @@ class Log:
             self.wait_for(after)
         return Transaction(self, request_id=request_id, producer=producer, metadata=metadata)
 
+    def stored_position(self, reader: str) -> str | None:
+        """Where a reader of a foreign source is: what ``Transaction.store_position`` stored last.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> with log.transaction() as t:
+        ...     t.store_position("importer", before=None, after="page 7")
+        >>> log.stored_position("importer"), log.stored_position("other")
+        ('page 7', None)
+        """
+        return self.positions.find(reader)
+
     # Maintenance
 
     def maintain(self) -> MaintenanceReport:
@@ -446,4 +460,5 @@ def _tables() -> tuple[str, ...]:
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS, TABLE_REQUEST_IDS)
+    groups = (TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)

@@ -65,10 +65,10 @@ class Producer:
         self._closed = False
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
-        self._id, self._epoch, self.last_sequence = 0, 0, -1
+        self._id, self.epoch, self.last_sequence = 0, 0, -1
         if name is not None:
             opened = topic.open_producer(name)
-            self._id, self._epoch, stored = opened.id, opened.epoch, opened.last_sequence
+            self._id, self.epoch, stored = opened.id, opened.epoch, opened.last_sequence
             self.last_sequence = stored // CHUNKS_PER_SEQUENCE if stored >= 0 else -1
 
     def send(self, row: Any) -> None:
@@ -109,8 +109,8 @@ class Producer:
         """Raise ``Fenced`` when a newer producer has taken the name; inside a transaction of the catalog."""
         row = db.execute("SELECT epoch FROM producers WHERE id = ?", (self._id,)).fetchone()
         newest = 0 if row is None else int(row["epoch"])
-        if self.name is not None and newest != self._epoch:
-            raise taken_over(self.name, self._epoch, newest)
+        if self.name is not None and newest != self.epoch:
+            raise taken_over(self.name, self.epoch, newest)
 
     def _flush(self) -> None:
         if self._error is not None:
@@ -143,7 +143,7 @@ class Producer:
             return self._token
         batch, number = self._unfinished
         token = self.topic.append_batch(
-            batch, producer=self.name, sequence=number, producer_id=self._id, epoch=self._epoch
+            batch, producer=self.name, sequence=number, producer_id=self._id, epoch=self.epoch
         )
         self._unfinished = None
         self.last_sequence = max(self.last_sequence, number)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 from headwater.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 
 class LogPosition(Protocol):
     """A place that is no token yet, such as one in a captured database's log (``capture/captured_position.py``)."""
 
-    def token(self, log: Log, timeout: float) -> Token:
+    def token(self, log: EventLog, timeout: float) -> Token:
         """The token of the rows up to it; waits until the log has them."""
 
 

@@ -10,7 +10,7 @@ Read next: ``topic_appender.py`` for writing, ``topic_reader.py`` for reading, `
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
@@ -291,9 +291,18 @@ class Topic(TopicPartitions):
         last = max(partition.last_sequence(number) for partition in self._partitions)
         return OpenedProducer(number, epoch, last)
 
-    def last_sequence(self, producer: int) -> int:
-        """The last sequence that a producer wrote to a topic of one partition; -1: none."""
-        return self.partition(0).last_sequence(producer)
+    def append_messages(self, batch: pa.RecordBatch, ids: Collection[str]) -> Token:
+        """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
+        if not ids:
+            return self.append_batch(batch)
+        log = self.log
+        plan = CommitPlan(log, rows=[TransactionRows(self, batch)])
+        plan.in_catalog.append(lambda db: log.request_ids.claim(db, self.id, ids, log.clock.now_us()))
+        return plan.write()
+
+    def known_ids(self, ids: Iterable[str]) -> set[str]:
+        """Those of some ids of messages that are remembered."""
+        return self.log.request_ids.known(self.id, ids)
 
     def count_dropped(self, rows: int) -> None:
         """Add to the number of rows that backpressure dropped."""

@@ -36,8 +36,6 @@ from headwater.log.topic_rows import TopicRows, nullable
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
 
-SEQUENCE_BOUND = 1 << 46
-
 
 @dataclass(frozen=True)
 class AppendIdentity:
@@ -72,7 +70,7 @@ class TopicAppender(TopicRows):
     ) -> Token:
         """Append one batch that has the topic's schema, to one partition if it is named."""
         topic, rows = self._topic, batch.num_rows
-        self._check(identity, deleted)
+        self.check_identity(identity.producer, identity.sequence, None, deleted)
         if expected is not None:
             self.check_expected(batch, expected)
         topic.log.check_open()
@@ -105,25 +103,9 @@ class TopicAppender(TopicRows):
         expected: Expected | None,
     ) -> Token:
         """The same, unless an append with this id was written before: then it is recognised."""
-        if identity.producer is not None or not isinstance(deleted, bool):
-            raise InvalidDeclaration(
-                "request_id goes alone: not with producer and sequence, and not with a mark for each row",
-                hint="A producer's sequence is an identity already.",
-            )
+        self.check_identity(identity.producer, identity.sequence, request_id, deleted)
         rows = TransactionRows(self._topic, batch, deleted, partition, expected)
         return CommitPlan(self._topic.log, self._topic.id, check_id(request_id), [rows]).write()
-
-    def _check(self, identity: AppendIdentity, deleted: bool | pa.Array) -> None:
-        sequence = identity.sequence
-        if not isinstance(deleted, bool) and self._topic.settings.partitions != 1:
-            raise InvalidDeclaration(
-                "a mark for each row needs a topic of one partition",
-                hint="Append rows and tombstones one after the other.",
-            )
-        if (identity.producer is None) != (sequence is None):
-            raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
-        if sequence is not None and not 0 <= sequence < SEQUENCE_BOUND:
-            raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
 
     def require_room(self, rows: int) -> None:
         """Wait for room under ``overflow="block"``; a part of a transaction is not dropped, but refuses all of it."""

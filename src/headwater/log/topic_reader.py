@@ -148,6 +148,25 @@ def read_partition(
         idle.give_back(reader)
 
 
+def last_rows(topic: EventTopic, partition: int, stop: int, columns: Sequence[str] | None = None) -> list[Batch]:
+    """The last rows before an offset: one, or those that share an offset. None where nothing is kept.
+
+    >>> import headwater as hw, tempfile
+    >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT")
+    >>> _ = topic.append([{"x": n} for n in range(5)])
+    >>> [batch.to_pylist() for batch in last_rows(topic, 0, 4)]
+    [[{'x': 3}]]
+    """
+    start, span = topic.start_offsets()[partition], 1
+    while start < stop:  # the offsets of some logs have holes
+        low = max(start, stop - span)
+        found = [each for each in topic.read_partition(partition, low, stop=stop, columns=columns) if each.num_rows]
+        if found or low == start:
+            return found[-1:]
+        span *= 4
+    return []
+
+
 def metadata_at(topic: EventTopic, partition: int, offset: int) -> Metadata:
     """What was said about one record; nothing where retention or compaction has removed it.
 

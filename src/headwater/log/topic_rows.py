@@ -25,6 +25,7 @@ from headwater.log.topic_declaration import shown
 if TYPE_CHECKING:
     from headwater.log.contract import EventTopic
 
+SEQUENCE_BOUND = 1 << 46
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -73,6 +74,25 @@ class TopicRows:
                 hint=f"It has 0 to {settings.partitions - 1}.",
             )
         return number
+
+    def check_identity(
+        self, producer: str | None, sequence: int | None, request_id: str | None, deleted: bool | pa.Array
+    ) -> None:
+        """Refuse what cannot be the identity of an append."""
+        if request_id is not None and (producer is not None or not isinstance(deleted, bool)):
+            raise InvalidDeclaration(
+                "request_id goes alone: not with producer and sequence, and not with a mark for each row",
+                hint="A producer's sequence is an identity already.",
+            )
+        if not isinstance(deleted, bool) and self._topic.settings.partitions != 1:
+            raise InvalidDeclaration(
+                "a mark for each row needs a topic of one partition",
+                hint="Append rows and tombstones one after the other.",
+            )
+        if (producer is None) != (sequence is None):
+            raise InvalidDeclaration("producer and sequence go together", hint="Give both or neither.")
+        if sequence is not None and not 0 <= sequence < SEQUENCE_BOUND:
+            raise InvalidDeclaration(f"sequence cannot be {sequence!r}", hint="Use a whole number from 0 to 2^46 - 1.")
 
     def partition_of(self, batch: pa.RecordBatch) -> Numbers:
         """The partition of each row, by the columns that route."""

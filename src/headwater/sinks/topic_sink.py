@@ -22,6 +22,7 @@ from headwater.errors import SinkRefused
 from headwater.log.contract import EventLog
 from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
+from headwater.log.topic_reader import last_rows
 from headwater.sinks.runner.kept_progress import kept_progress
 from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.views.serving.deliveries import Delivery
@@ -138,8 +139,7 @@ class TopicTarget(Target):
         """The progress in the last row that a sink of this name appended, searched in the last rows."""
         found = []
         for number, end in self.topic.end_offsets().items():
-            start = max(self.topic.start_offsets()[number], end - 1)
-            for batch in self.topic.read_partition(number, start, stop=end, columns=[TICK, EPOCH, VERSION]):
+            for batch in last_rows(self.topic, number, end, columns=[TICK, EPOCH, VERSION]):
                 found += batch.data.to_pylist()
         rows = [row for row in found if row[VERSION] is not None]
         if not rows:

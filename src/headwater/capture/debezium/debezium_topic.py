@@ -13,6 +13,8 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,9 +29,8 @@ from headwater.capture.position import Prefix
 from headwater.capture.table_follower import TableFollower
 from headwater.capture.text_rows import RowBuffer, TextRows
 from headwater.errors import CaptureLost, InvalidDeclaration, OffsetOutOfRange, SourceRefused, SourceUnavailable
-from headwater.log.home import Log
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.schema.normalization import normalize_schema
-from headwater.log.topic import Topic
 
 PLACES_PER_OFFSET = 8
 ROWS_AT_ONCE = 4096
@@ -73,7 +74,7 @@ class Debezium:
         plain = re.sub("[^a-z0-9_]", "_", f"{app}_{self.topic}".lower())
         return f"debezium_{plain[:50]}"
 
-    def server(self, app: str, log: Log | None = None) -> DebeziumDatabase:
+    def server(self, app: str, log: EventLog | None = None) -> DebeziumDatabase:
         assert log is not None
         return DebeziumDatabase(self, self.capture_name(app), log)
 
@@ -81,13 +82,13 @@ class Debezium:
 class DebeziumDatabase:
     """One topic of messages."""
 
-    def __init__(self, source: Debezium, name: str, log: Log) -> None:
+    def __init__(self, source: Debezium, name: str, log: EventLog) -> None:
         self.source = source
         self.name = name
         self.log = log
         self.base = 0
 
-    def topic(self) -> Topic:
+    def topic(self) -> EventTopic:
         topic = self.log.find_topic(self.source.topic)
         if topic is None:
             raise SourceUnavailable(
@@ -192,7 +193,7 @@ class DebeziumRows(RowBuffer):
 
 
 class DebeziumStream:
-    """The topic from one offset on. Each message is a transaction."""
+    """The topic from one offset on. Each offset is a transaction."""
 
     def __init__(self, server: DebeziumDatabase, changes: ChangeWriter, position: int) -> None:
         self.server = server
@@ -209,9 +210,9 @@ class DebeziumStream:
             return False
         try:
             for batch in topic.read_partition(0, self.position, columns=[column], rows_max=ROWS_AT_ONCE):
-                texts = batch.data.column(column).to_pylist()
-                for offset, text in zip(batch.offsets.tolist(), texts, strict=True):
-                    self._message(offset, change_of(text, f"{topic.name}@{offset}"))
+                rows = zip(batch.offsets.tolist(), batch.data.column(column).to_pylist(), strict=True)
+                for offset, texts in groupby(rows, key=itemgetter(0)):
+                    self._messages(offset, [change_of(text, f"{topic.name}@{offset}") for _, text in texts])
                 self.position = batch.next_offset
                 self.changes.passed(self.position)
                 if self.changes.full or batch.num_rows:
@@ -224,14 +225,17 @@ class DebeziumStream:
             ) from error
         return True
 
-    def _message(self, offset: int, change: Change) -> None:
-        if change.kind == NOTHING:
+    def _messages(self, offset: int, changes: Sequence[Change]) -> None:
+        """The messages at one offset, which are one transaction: rows that Kafka holds as one have the same."""
+        said = [change for change in changes if change.kind != NOTHING]
+        if not said:
             self.changes.passed(offset + 1)
             return
         self.changes.begin(offset, offset)
         if self.changes.verdict(self._follower) is not False:
-            self._take(self._follower, change)
-        self.changes.commit(offset + 1, change.at_ms * 1000)
+            for change in said:
+                self._take(self._follower, change)
+        self.changes.commit(offset + 1, said[-1].at_ms * 1000)
 
     def _take(self, follower: TableFollower, change: Change) -> None:
         if change.kind == EMPTIED:

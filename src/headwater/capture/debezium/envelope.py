@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.errors import CaptureBlocked, InvalidDeclaration
-from headwater.log.topic import Topic
+from headwater.log.contract import EventTopic
 
 UNAVAILABLE = "__debezium_unavailable_value"  # a large value that an update did not change
 EPOCH = dt.date(1970, 1, 1)
@@ -130,7 +130,7 @@ def _is_number(text: str) -> bool:
 # Out
 
 
-def envelopes(topic: Topic, *, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
+def envelopes(topic: EventTopic, *, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, str, str]]:
     """The records of a keyed table as messages: offset, key and value, both as JSON without a schema.
 
     ``before`` of a delete has the key alone; of an update it is null. ``op`` is ``u`` for every upsert, because the log

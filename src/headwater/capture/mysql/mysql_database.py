@@ -29,7 +29,7 @@ from headwater.capture.mysql.mysql_types import WHOLE, Described, arrow_of_text,
 from headwater.capture.position import Prefix
 from headwater.capture.text_rows import TextRows
 from headwater.errors import InvalidDeclaration, SourceRefused
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 
 if TYPE_CHECKING:
     from headwater.capture.mysql.binlog_stream import MySQLStream
@@ -90,7 +90,7 @@ class MySQL:
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
-    def server(self, app: str, log: Log | None = None) -> MySQLDatabase:  # noqa: ARG002
+    def server(self, app: str, log: EventLog | None = None) -> MySQLDatabase:  # noqa: ARG002
         return MySQLDatabase(self.dsn, self.capture_name(app), self.positions)
 
     def __repr__(self) -> str:  # without the dsn, which may hold a password

@@ -30,7 +30,7 @@ from headwater.capture.postgres.postgres_types import BEYOND, FIXED, PLAIN_TEXT,
 from headwater.capture.postgres.replication import PostgresStream
 from headwater.capture.text_rows import TextRows
 from headwater.errors import CaptureLost, HeadwaterError, InvalidDeclaration, SourceRefused
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
 
 CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
@@ -96,7 +96,7 @@ class Postgres:
         digest = hashlib.sha256(self.dsn.encode()).hexdigest()[:6]
         return f"headwater_{re.sub('[^a-z0-9_]', '_', app.lower())[:40]}_{digest}"
 
-    def server(self, app: str, log: Log | None = None) -> PostgresDatabase:  # noqa: ARG002
+    def server(self, app: str, log: EventLog | None = None) -> PostgresDatabase:  # noqa: ARG002
         return PostgresDatabase(self.dsn, self.capture_name(app))
 
     def __repr__(self) -> str:  # without the dsn, which may hold a password

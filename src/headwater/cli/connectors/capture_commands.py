@@ -89,7 +89,7 @@ def watch(
     pause = None if every is None else parse_duration_ms(every) / 1000
     with _captured(file) as shop:
         while True:
-            found = shop.captures.watch(shop.log.local, lag_bytes_alert=limit_bytes)
+            found = shop.captures.watch(shop.log, lag_bytes_alert=limit_bytes)
             if as_json:
                 write_json([asdict(each) for each in found])
             else:
@@ -110,7 +110,7 @@ def drop(file: AppFileArgument, as_json: JsonOption = False) -> None:
     [cyan]headwater capture drop shop.py[/cyan]
     """
     with _captured(file) as shop:
-        names = shop.captures.drop(shop.log.local)
+        names = shop.captures.drop(shop.log)
     answer({"dropped": names}, f"dropped: {', '.join(names)}", as_json=as_json)
 
 
@@ -131,7 +131,7 @@ def export(
     del as_json  # it is JSON in any case
 
     with app_of(file) as shop:
-        topic = shop.log.local.get_topic(table)
+        topic = shop.log.get_topic(table)
         captured = topic.settings.captured_by
         markers = Markers.find(shop.log, captured) if captured is not None else None
         last = markers.last() if markers is not None else None
@@ -149,7 +149,7 @@ def restart(file: AppFileArgument, as_json: JsonOption = False) -> None:
     [cyan]headwater capture restart shop.py[/cyan]
     """
     with _captured(file) as shop:
-        names = shop.captures.restart(shop.log.local)
+        names = shop.captures.restart(shop.log)
     answer({"restarted": names}, f"the next run reads again: {', '.join(names)}", as_json=as_json)
 
 
@@ -164,7 +164,7 @@ def _captured(file: Any) -> Iterator[App]:
 
 
 def _tables(shop: App) -> list[dict[str, Any]]:
-    found = [asdict(each) for each in shop.captures.describe(shop.log.local)]
+    found = [asdict(each) for each in shop.captures.describe(shop.log)]
     for each in found:
         at = each["committed_at"]
         each["committed_at"] = None if at is None else at.isoformat()

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from headwater.backoff import Backoff
 from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
@@ -24,11 +24,8 @@ from headwater.inlets.dead_messages import DeadMessage, DeadMessages
 from headwater.inlets.ingest import IncomingMessage, Ingest
 from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S, Inlet, InletDeclaration
 from headwater.inlets.message_bodies import rows_of
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.schema.event_metadata import Metadata
-from headwater.log.topic import Topic
-
-if TYPE_CHECKING:
-    from headwater.log.home import Log
 
 logger = logging.getLogger("headwater.inlets")
 
@@ -54,7 +51,7 @@ class Amqp(InletDeclaration):
 
     kind: ClassVar[str] = "amqp"
 
-    topic: Topic | str
+    topic: EventTopic | str
     url: str
     queue: str
     id_column: str | None = None
@@ -74,7 +71,7 @@ class Amqp(InletDeclaration):
     def __repr__(self) -> str:
         return f"Amqp({amqp_connection.shown(self.url, self.queue)!r})"
 
-    def open(self, log: Log, name: str, *, app: str = "") -> AmqpInlet:
+    def open(self, log: EventLog, name: str, *, app: str = "") -> AmqpInlet:
         amqp_connection.client()
         return AmqpInlet(self, log, name, self.topic_on(log), app=app)
 
@@ -104,7 +101,7 @@ class AmqpInlet(Inlet):
 
     kind = Amqp.kind
 
-    def __init__(self, declared: Amqp, log: Log, name: str, topic: Topic, *, app: str = "") -> None:
+    def __init__(self, declared: Amqp, log: EventLog, name: str, topic: EventTopic, *, app: str = "") -> None:
         super().__init__(log, name, topic, app=app)
         self.declared = declared
         column = declared.routing_key_column

@@ -22,8 +22,8 @@ from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.amqp.confirmed_channel import ConfirmedChannel, Outgoing
 from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S
 from headwater.log.batch import Batch
+from headwater.log.contract import EventTopic
 from headwater.log.schema.json_lines import json_line
-from headwater.log.topic import Topic
 
 if TYPE_CHECKING:
     from typing import Self
@@ -49,7 +49,7 @@ class AmqpPublisher:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: EventTopic,
         url: str,
         *,
         exchange: str = "",

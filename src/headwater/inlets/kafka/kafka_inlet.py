@@ -13,28 +13,25 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from headwater.backoff import Backoff
 from headwater.errors import Backpressure, HeadwaterError, InvalidDeclaration
-from headwater.inlets.dead_messages import DeadMessages
+from headwater.inlets.dead_messages import DeadMessage, DeadMessages
 from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S, Inlet, InletDeclaration
-from headwater.inlets.kafka.kafka_messages import MessageColumns, MessageRows, PreparedMessages
-from headwater.inlets.kafka.kafka_positions import KafkaPositions, PositionMoved
+from headwater.inlets.kafka.kafka_messages import MessageColumns, MessagePart, MessageRows, PreparedMessages
+from headwater.inlets.kafka.kafka_positions import KafkaPositions
 from headwater.inlets.kafka.kafka_reader import KafkaReader, KafkaSource
 from headwater.inlets.kafka.schema_registry import SchemaRegistry, avro
 from headwater.inlets.kafka.value_formats import AvroValues, DebeziumValues, JsonValues, RawValues, ValueFormat
 from headwater.kafka.kafka_client import KafkaCluster, client
-from headwater.log.commits.transaction import CommitPlan
+from headwater.log.commits.stored_positions import PositionMoved
+from headwater.log.contract import EventLog, EventTopic
 from headwater.log.table import Table
-from headwater.log.topic import Topic
-
-if TYPE_CHECKING:
-    from headwater.log.home import Log
 
 logger = logging.getLogger("headwater.inlets")
 
@@ -71,7 +68,7 @@ class Kafka(InletDeclaration):
 
     kind: ClassVar[str] = "kafka"
 
-    topic: Topic | Table | str
+    topic: EventTopic | Table | str
     servers: str
     source: str | None = None
     value: Literal["json", "avro", "arrow", "debezium", "raw"] = "json"
@@ -111,7 +108,7 @@ class Kafka(InletDeclaration):
                 "Avro is read with the schemas of a registry", hint='Name it: registry="http://localhost:8081".'
             )
 
-    def open(self, log: Log, name: str, *, app: str = "") -> KafkaInlet:
+    def open(self, log: EventLog, name: str, *, app: str = "") -> KafkaInlet:
         client()
         if "avro" in (self.value, self.key):
             avro()
@@ -123,7 +120,7 @@ class KafkaInlet(Inlet):
 
     kind = Kafka.kind
 
-    def __init__(self, declared: Kafka, log: Log, name: str, topic: Topic, *, app: str = "") -> None:
+    def __init__(self, declared: Kafka, log: EventLog, name: str, topic: EventTopic, *, app: str = "") -> None:
         super().__init__(log, name, topic, app=app)
         self.declared = declared
         source = declared.source or topic.name
@@ -163,8 +160,11 @@ class KafkaInlet(Inlet):
                 with KafkaReader(self.source, self.positions, self.log.clock, self._count_lost) as reader:
                     self._has_problem(None)
                     self._consume(reader, backoff)
-            except PositionMoved as moved:
-                self._has_problem(str(moved))
+            except PositionMoved:
+                self._has_problem(
+                    f'another process runs inlet "{self.name}": its position in Kafka topic "{self.source.topic}" was '
+                    "moved; this one stands by"
+                )
                 pause = STAND_BY_S
             except HeadwaterError as error:
                 self._has_problem(error.message)
@@ -175,7 +175,7 @@ class KafkaInlet(Inlet):
 
     def _consume(self, reader: KafkaReader, backoff: Backoff) -> None:
         while not self._stopping.is_set():
-            self._lag = reader.lag
+            self._lag = self.counter_store.lag = reader.lag
             messages = reader.poll(LOOK_AT_STOP_S)
             if messages:
                 if not self._take(reader, messages):
@@ -189,7 +189,7 @@ class KafkaInlet(Inlet):
 
         def write() -> None:
             prepared = self.rows.prepared(messages)
-            dropped = self._written(prepared, moves, reader.ends)
+            dropped = self._written(prepared, moves)
             reader.moved(moves)
             self.counter_store.count(
                 received=len(messages),
@@ -200,29 +200,33 @@ class KafkaInlet(Inlet):
 
         return self._until_it_works(write)
 
-    def _written(
-        self, prepared: PreparedMessages, moves: Mapping[int, tuple[int, int]], ends: Mapping[int, int]
-    ) -> bool:
+    def _written(self, prepared: PreparedMessages, moves: Mapping[int, tuple[int, int]]) -> bool:
         """Write rows, dead messages and positions together; True when the topic's policy dropped the rows."""
-        dead = [self.dead.rows(prepared.dead)] if prepared.dead else []
-        plan = CommitPlan(self.log, rows=[*prepared.parts, *dead])
-        plan.in_catalog.append(lambda db: self.positions.move_in(db, moves, ends))
         try:
-            plan.write()
+            self._write(prepared.parts, prepared.dead, moves)
             return False
         except Backpressure:
             if self.topic.settings.overflow != "drop":
                 raise
         self.topic.count_dropped(prepared.rows)
-        plan.rows = dead
-        plan.write()
+        self._write([], prepared.dead, moves)
         return True
+
+    def _write(
+        self, parts: Sequence[MessagePart], dead: Sequence[DeadMessage], moves: Mapping[int, tuple[int, int]]
+    ) -> None:
+        with self.log.transaction() as t:
+            for part in parts:
+                t.append_batch(self.topic, part.batch, deleted=part.deleted, partition=part.partition)
+            if dead:
+                t.append_batch(self.dead.topic(), self.dead.batch(dead))
+            self.positions.move_in(t, moves)
 
     def _count_lost(self, messages: int) -> None:
         self.counter_store.count(dropped=messages)
 
 
-def _value_format(declared: Kafka, topic: Topic, registry: SchemaRegistry | None) -> ValueFormat | None:
+def _value_format(declared: Kafka, topic: EventTopic, registry: SchemaRegistry | None) -> ValueFormat | None:
     ignore = declared.unknown == "ignore"
     if topic.row().is_multiset:
         raise InvalidDeclaration(
@@ -253,7 +257,7 @@ def _value_format(declared: Kafka, topic: Topic, registry: SchemaRegistry | None
     return JsonValues(topic, ignore_unknown=ignore) if declared.value == "json" else None
 
 
-def _columns(declared: Kafka, topic: Topic) -> MessageColumns:
+def _columns(declared: Kafka, topic: EventTopic) -> MessageColumns:
     columns = MessageColumns(
         declared.key_column,
         declared.timestamp_column,

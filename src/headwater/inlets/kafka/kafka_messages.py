@@ -23,10 +23,9 @@ from headwater.inlets.dead_messages import DeadMessage
 from headwater.inlets.kafka.schema_registry import SchemaRegistry
 from headwater.inlets.kafka.value_formats import Row, RowChange, ValueFormat, key_value, moment_of, plain_avro, text_in
 from headwater.inlets.message_bodies import arrow_table
-from headwater.log.commits.transaction import TransactionRows
+from headwater.log.contract import EventTopic
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_rows
-from headwater.log.topic import Topic
 
 KEY_HEADER = "kafka-key"
 
@@ -47,11 +46,20 @@ class MessageColumns:
         return {what: column for what, column in vars(self).items() if column is not None}
 
 
+@dataclass(frozen=True)
+class MessagePart:
+    """Rows that follow each other, or the tombstones of such."""
+
+    batch: pa.RecordBatch
+    deleted: bool
+    partition: int | None
+
+
 @dataclass
 class PreparedMessages:
     """Rows to be written together, in order, and what could not be read."""
 
-    parts: list[TransactionRows] = field(default_factory=list)
+    parts: list[MessagePart] = field(default_factory=list)
     dead: list[DeadMessage] = field(default_factory=list)
 
     @property
@@ -82,7 +90,7 @@ class MessageRows:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: EventTopic,
         value_format: ValueFormat | None,
         *,
         key: str = "text",
@@ -186,7 +194,7 @@ class MessageRows:
 
     # Many
 
-    def _parts(self, read: list[_Read], partition: int | None, dead: list[DeadMessage]) -> list[TransactionRows]:
+    def _parts(self, read: list[_Read], partition: int | None, dead: list[DeadMessage]) -> list[MessagePart]:
         try:
             come, gone = self._batches(read)
         except RowRefused:  # one by one, to know which
@@ -199,12 +207,12 @@ class MessageRows:
                     dead.append(self._dead(each.message, error))
             read = good
             come, gone = self._batches(read)
-        parts: list[TransactionRows] = []
+        parts: list[MessagePart] = []
         at = {False: 0, True: 0}
         for going, count in _runs(step for each in read for step in each.steps()):
             batch = (gone if going else come).slice(at[going], count)
             at[going] += count
-            parts.append(TransactionRows(self.topic, batch, deleted=going, partition=partition))
+            parts.append(MessagePart(batch, going, partition))
         return parts
 
     def _batches(self, read: list[_Read]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -266,7 +274,7 @@ def _as_table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def _none(topic: Topic) -> pa.RecordBatch:
+def _none(topic: EventTopic) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], column.type) for column in topic.schema], schema=topic.schema)
 
 

@@ -1,27 +1,25 @@
-"""Kafka positions: how far an inlet has read each partition of a Kafka topic, in the home's catalog.
+"""Kafka positions: how far an inlet has read each partition of a Kafka topic, stored in the log that it writes to.
 
-What it is: ``KafkaPositions``, the rows of ``inlet_positions`` of one inlet: the offset of the next message, the
-topic's id, and the end of the partition as far as it is known, for the lag.
-Invariants: a position moves in the transaction of the catalog that decides the append of the messages before it, so
-both are there or neither is, over crashes. It moves only from where this process left it: of two processes that read
-the same messages one is refused (``PositionMoved``), and nothing is written twice.
-Not here: the commit (``log/commits/transaction.py``), Kafka's own offsets of the group, which are for monitoring
-(``kafka_reader.py``). Read next: ``kafka_inlet.py``.
+What it is: ``KafkaPositions``, the stored position of one inlet: the offset of the next message of each partition, and
+the topic's id.
+Invariants: a position moves in the transaction that appends the messages before it, so both are there or neither is,
+over crashes. It moves only from where this process left it: of two processes that read the same messages one is refused
+(``PositionMoved``), and nothing is written twice.
+Not here: how a log stores it (``log/commits/stored_positions.py``, ``kafka/kafka_known_writes.py``), Kafka's own
+offsets of the group, which are for monitoring (``kafka_reader.py``). Read next: ``kafka_inlet.py``.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.log.commits.stored_positions import PositionMoved
+
 if TYPE_CHECKING:
-    from headwater.log.home import Log
-
-
-class PositionMoved(Exception):
-    """Another process has moved the position of a partition meanwhile."""
+    from headwater.log.contract import EventLog, EventTransaction
 
 
 @dataclass(frozen=True)
@@ -33,86 +31,67 @@ class PartitionPosition:
 
 
 class KafkaPositions:
-    """The positions of one inlet in one Kafka topic.
+    """The positions of one inlet in one Kafka topic. Used by one thread.
 
     >>> import headwater as hw, tempfile
-    >>> positions = KafkaPositions(hw.Log(tempfile.mkdtemp()), "shop", "clicks", "web-clicks")
-    >>> positions.begin("id-1", {0: 5})
-    >>> positions.move({0: (5, 9)}, {0: 12})
-    >>> positions.load()
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> mine, other = (KafkaPositions(log, "shop", "clicks", "web-clicks") for _ in range(2))
+    >>> mine.begin("id-1", {0: 5}), other.load()
+    (None, {0: PartitionPosition(topic_id='id-1', offset=5)})
+    >>> mine.move({0: (5, 9)})
+    >>> mine.load()
     {0: PartitionPosition(topic_id='id-1', offset=9)}
-    >>> positions.move({0: (5, 7)}, {})
+    >>> other.move({0: (5, 7)})
     Traceback (most recent call last):
         ...
-    headwater.inlets.kafka.kafka_positions.PositionMoved: another process runs inlet "clicks": ...
+    headwater.log.commits.stored_positions.PositionMoved: inlet shop/clicks of web-clicks
     """
 
-    def __init__(self, log: Log, app: str, inlet: str, source: str) -> None:
+    def __init__(self, log: EventLog, app: str, inlet: str, source: str) -> None:
         self._log = log
-        self._key = (app, inlet, source)
+        self._reader = f"inlet {app}/{inlet} of {source}"
+        self._known: dict[int, PartitionPosition] = {}
 
     def load(self) -> dict[int, PartitionPosition]:
         """The position of each partition that has one."""
-        rows = self._log.local.catalog.read(
-            "SELECT partition, topic_id, next_offset FROM inlet_positions WHERE app = ? AND inlet = ? AND source = ?",
-            self._key,
-        )
-        return {row["partition"]: PartitionPosition(row["topic_id"], row["next_offset"]) for row in rows}
+        self._known = _read(self._log.stored_position(self._reader))
+        return dict(self._known)
 
     def begin(self, topic_id: str, offsets: Mapping[int, int]) -> None:
         """Set the first position of some partitions; where another process was quicker, its positions stay."""
-        rows = [(*self._key, number, topic_id, offset, offset) for number, offset in offsets.items()]
-        with self._log.local.catalog.write() as db:
-            # What an inlet read under another declaration is kept, but is no lag of this one.
-            db.execute(
-                "UPDATE inlet_positions SET end_offset = next_offset WHERE app = ? AND inlet = ? AND source <> ?",
-                self._key,
-            )
-            db.executemany("INSERT OR IGNORE INTO inlet_positions VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        first = {number: PartitionPosition(topic_id, offset) for number, offset in offsets.items()}
+        try:
+            self._replace({**first, **self.load()})
+        except PositionMoved:
+            self.load()
 
-    def replace(self, before: Mapping[int, PartitionPosition], after: Mapping[int, PartitionPosition]) -> None:
+    def replace(self, after: Mapping[int, PartitionPosition]) -> None:
         """Continue somewhere else, after a loss that the user accepts."""
-        with self._log.local.catalog.write() as db:
-            for number, position in after.items():
-                if number not in before:
-                    continue
-                changed = db.execute(
-                    "UPDATE inlet_positions SET topic_id = ?, next_offset = ?, end_offset = max(end_offset, ?)"
-                    " WHERE app = ? AND inlet = ? AND source = ? AND partition = ? AND next_offset = ?",
-                    (position.topic_id, position.offset, position.offset, *self._key, number, before[number].offset),
-                ).rowcount
-                if not changed:
-                    raise self._moved(number, before[number].offset)
+        self._replace({**self._known, **after})
 
-    def move(self, moves: Mapping[int, tuple[int, int]], ends: Mapping[int, int]) -> None:
+    def move(self, moves: Mapping[int, tuple[int, int]]) -> None:
         """Move positions that no rows belong to: past offsets that hold no message."""
-        with self._log.local.catalog.write() as db:
-            self.move_in(db, moves, ends)
+        with self._log.transaction() as t:
+            self.move_in(t, moves)
 
-    def move_in(self, db: sqlite3.Connection, moves: Mapping[int, tuple[int, int]], ends: Mapping[int, int]) -> None:
-        """Move positions, each from one offset to another; inside the transaction that decides the append."""
-        for number, (before, after) in moves.items():
-            changed = db.execute(
-                "UPDATE inlet_positions SET next_offset = ?, end_offset = ?"
-                " WHERE app = ? AND inlet = ? AND source = ? AND partition = ? AND next_offset = ?",
-                (after, max(after, ends.get(number, 0)), *self._key, number, before),
-            ).rowcount
-            if not changed:
-                raise self._moved(number, before)
+    def move_in(self, transaction: EventTransaction, moves: Mapping[int, tuple[int, int]]) -> None:
+        """Move positions, each from one offset to another, with the rows of a transaction."""
+        moved = {number: PartitionPosition(self._known[number].topic_id, to) for number, (_, to) in moves.items()}
+        self._store(transaction, {**self._known, **moved})
 
-    def note_ends(self, ends: Mapping[int, int]) -> None:
-        """Store the ends of partitions, for the lag."""
-        rows = [(end, *self._key, number) for number, end in ends.items()]
-        with self._log.local.catalog.write() as db:
-            db.executemany(
-                "UPDATE inlet_positions SET end_offset = max(next_offset, ?)"
-                " WHERE app = ? AND inlet = ? AND source = ? AND partition = ?",
-                rows,
-            )
+    def _replace(self, after: dict[int, PartitionPosition]) -> None:
+        with self._log.transaction() as t:
+            self._store(t, after)
 
-    def _moved(self, partition: int, offset: int) -> PositionMoved:
-        _, inlet, source = self._key
-        return PositionMoved(
-            f'another process runs inlet "{inlet}": partition {partition} of Kafka topic "{source}" is no longer at '
-            f"offset {offset}; this one stands by"
-        )
+    def _store(self, transaction: EventTransaction, after: dict[int, PartitionPosition]) -> None:
+        before = _written(self._known) if self._known else None
+        transaction.store_position(self._reader, before=before, after=_written(after))
+        transaction.on_commit(lambda _: setattr(self, "_known", after))
+
+
+def _written(positions: Mapping[int, PartitionPosition]) -> str:
+    return json.dumps({str(number): [of.topic_id, of.offset] for number, of in sorted(positions.items())})
+
+
+def _read(text: str | None) -> dict[int, PartitionPosition]:
+    return {int(number): PartitionPosition(*of) for number, of in json.loads(text or "{}").items()}

@@ -68,7 +68,6 @@ class KafkaReader:
         self._consumer: Any = None
         self._topic_id = ""
         self._looked_at = self._noted_at = 0.0
-        self._noted: dict[int, int] = {}
         self._told: dict[int, int] = {}  # to Kafka, for monitoring
 
     def __enter__(self) -> Self:
@@ -158,7 +157,7 @@ class KafkaReader:
             number: (self.offsets[number], end) for number, end in ends.items() if end > self.offsets.get(number, end)
         }
         if moves:
-            self.positions.move(moves, self.ends)
+            self.positions.move(moves)
             self.moved(moves)
 
     def _note(self) -> None:
@@ -168,9 +167,6 @@ class KafkaReader:
             )
             if end >= 0:
                 self.ends[number] = max(end, self.ends.get(number, 0))
-        if self.ends != self._noted:
-            self.positions.note_ends(self.ends)
-            self._noted = dict(self.ends)
         self._tell_kafka()
 
     def _tell_kafka(self, *, wait: bool = False) -> None:
@@ -204,7 +200,7 @@ class KafkaReader:
             if (gap := self._gap(facts, number, position, starts[number])) is not None
         }
         if gaps:
-            kept |= self._after_loss(kept, gaps)
+            kept |= self._after_loss(gaps)
         self._topic_id = facts.id
         self.offsets = {number: position.offset for number, position in kept.items()}
         self._empty_up_to = {}
@@ -243,9 +239,7 @@ class KafkaReader:
             return said, 0, PartitionPosition(facts.id, end)
         return None
 
-    def _after_loss(
-        self, kept: Mapping[int, PartitionPosition], gaps: Mapping[int, tuple[str, int, PartitionPosition]]
-    ) -> dict[int, PartitionPosition]:
+    def _after_loss(self, gaps: Mapping[int, tuple[str, int, PartitionPosition]]) -> dict[int, PartitionPosition]:
         said = "; ".join(text for text, _, _ in gaps.values())
         message = f'messages of Kafka topic "{self.source.topic}" are gone before they were read: {said}'
         if self.source.on_loss == "stop":
@@ -256,7 +250,7 @@ class KafkaReader:
                 topic=self.source.topic,
             )
         after = {number: position for number, (_, _, position) in gaps.items()}
-        self.positions.replace(kept, after)
+        self.positions.replace(after)
         logger.warning("%s; going on with what is there", message)
         self._lost(sum(lost for _, lost, _ in gaps.values()))
         return after

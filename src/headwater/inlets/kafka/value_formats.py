@@ -24,8 +24,8 @@ from headwater.capture.debezium.envelope import EMPTIED, GONE, NOTHING, UNAVAILA
 from headwater.errors import CaptureBlocked, RowRefused
 from headwater.inlets.kafka.schema_registry import SchemaRegistry
 from headwater.inlets.message_bodies import rows_of
+from headwater.log.contract import EventTopic
 from headwater.log.schema.json_lines import json_decoder
-from headwater.log.topic import Topic
 
 Row = dict[str, Any]
 INSTEAD = "Let the inlet keep the messages as text, and declare the table over them: hw.capture.Debezium."
@@ -42,7 +42,7 @@ class RowChange:
 class ValueFormat(ABC):
     """Reads the values of one topic's messages. ``unknown``: what is done with fields that are no columns."""
 
-    def __init__(self, topic: Topic, *, ignore_unknown: bool = False) -> None:
+    def __init__(self, topic: EventTopic, *, ignore_unknown: bool = False) -> None:
         self.topic = topic
         self.ignore_unknown = ignore_unknown
 
@@ -63,7 +63,7 @@ class ValueFormat(ABC):
 class JsonValues(ValueFormat):
     """An object, an array of objects, or an object on each line."""
 
-    def __init__(self, topic: Topic, *, ignore_unknown: bool = False) -> None:
+    def __init__(self, topic: EventTopic, *, ignore_unknown: bool = False) -> None:
         super().__init__(topic, ignore_unknown=ignore_unknown)
         self._schema: pa.Schema | None = None
         self._decoder = json_decoder(topic.schema)
@@ -84,7 +84,7 @@ class RawValues(ValueFormat):
     [RowChange(row={'line': 'GET /'}, gone=False)]
     """
 
-    def __init__(self, topic: Topic, column: str) -> None:
+    def __init__(self, topic: EventTopic, column: str) -> None:
         super().__init__(topic)
         self.column = column
         self.as_text = kinds.is_string(topic.schema.field(column).type)
@@ -96,7 +96,7 @@ class RawValues(ValueFormat):
 class AvroValues(ValueFormat):
     """A record of Avro, in the wire format of a schema registry."""
 
-    def __init__(self, topic: Topic, registry: SchemaRegistry, *, ignore_unknown: bool = False) -> None:
+    def __init__(self, topic: EventTopic, registry: SchemaRegistry, *, ignore_unknown: bool = False) -> None:
         super().__init__(topic, ignore_unknown=ignore_unknown)
         self.registry = registry
 
@@ -134,7 +134,7 @@ class DebeziumValues(ValueFormat):
     [RowChange(row={'id': 1}, gone=True)]
     """
 
-    def __init__(self, topic: Topic, *, time_unit: str = "us") -> None:
+    def __init__(self, topic: EventTopic, *, time_unit: str = "us") -> None:
         super().__init__(topic, ignore_unknown=True)
         self.time_unit = time_unit
 

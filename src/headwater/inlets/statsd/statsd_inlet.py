@@ -17,7 +17,7 @@ import socket
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -25,10 +25,7 @@ from headwater.errors import HeadwaterError, InvalidDeclaration, Unavailable
 from headwater.inlets.inlet import Inlet, InletDeclaration
 from headwater.inlets.statsd import kernel_drops, statsd_lines
 from headwater.inlets.statsd.statsd_lines import Metric, parse
-from headwater.log.topic import Topic
-
-if TYPE_CHECKING:
-    from headwater.log.home import Log
+from headwater.log.contract import EventLog, EventTopic
 
 logger = logging.getLogger("headwater.inlets")
 
@@ -68,7 +65,7 @@ class StatsD(InletDeclaration):
     kind: ClassVar[str] = "statsd"
     SCHEMA: ClassVar[str] = statsd_lines.SCHEMA
 
-    topic: Topic | str
+    topic: EventTopic | str
     port: int = 8125
     host: str = "127.0.0.1"
     queue_max: int = 100_000
@@ -82,7 +79,7 @@ class StatsD(InletDeclaration):
         if self.queue_max < 1:
             raise InvalidDeclaration(f"queue_max cannot be {self.queue_max}", hint="Use a number above zero.")
 
-    def open(self, log: Log, name: str, *, app: str = "") -> StatsdInlet:
+    def open(self, log: EventLog, name: str, *, app: str = "") -> StatsdInlet:
         return StatsdInlet(self, log, name, self.topic_on(log, self.SCHEMA, event_time="received_at"), app=app)
 
 
@@ -91,7 +88,7 @@ class StatsdInlet(Inlet):
 
     kind = StatsD.kind
 
-    def __init__(self, declared: StatsD, log: Log, name: str, topic: Topic, *, app: str = "") -> None:
+    def __init__(self, declared: StatsD, log: EventLog, name: str, topic: EventTopic, *, app: str = "") -> None:
         super().__init__(log, name, topic, app=app)
         self.declared = declared
         self.columns = [one for one in (*TYPES, "received_at") if one in topic.schema.names]

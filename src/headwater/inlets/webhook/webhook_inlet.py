@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from headwater.errors import InvalidDeclaration, Unavailable
 from headwater.inlets.ingest import Ingest
@@ -18,10 +18,7 @@ from headwater.inlets.inlet import Inlet, InletDeclaration
 from headwater.inlets.webhook.signature import Signature
 from headwater.inlets.webhook.webhook_receiver import WebhookReceiver
 from headwater.inlets.webhook.webhook_server import WebhookServer
-from headwater.log.topic import Topic
-
-if TYPE_CHECKING:
-    from headwater.log.home import Log
+from headwater.log.contract import EventLog, EventTopic
 
 STOP_SECONDS_MAX = 0.1
 ENVELOPE_SCHEMA = "received_at TIMESTAMP, headers MAP<STRING, STRING>, body STRING"
@@ -50,7 +47,7 @@ class Webhook(InletDeclaration):
 
     kind: ClassVar[str] = "webhook"
 
-    topic: Topic | str
+    topic: EventTopic | str
     path: str = "/"
     port: int = 0
     host: str = "127.0.0.1"
@@ -86,7 +83,7 @@ class Webhook(InletDeclaration):
         """The required signature; None when requests need none."""
         return Signature.github(self.secret) if self.secret is not None else self.signature
 
-    def open(self, log: Log, name: str, *, app: str = "") -> WebhookInlet:
+    def open(self, log: EventLog, name: str, *, app: str = "") -> WebhookInlet:
         schema = ENVELOPE_SCHEMA + (f", {self.id_column} STRING" if self.id_column else "")
         topic = self.topic_on(log, schema if self.envelope else None)
         return WebhookInlet(self, log, name, topic, app=app)
@@ -97,7 +94,7 @@ class WebhookInlet(Inlet):
 
     kind = Webhook.kind
 
-    def __init__(self, declared: Webhook, log: Log, name: str, topic: Topic, *, app: str = "") -> None:
+    def __init__(self, declared: Webhook, log: EventLog, name: str, topic: EventTopic, *, app: str = "") -> None:
         super().__init__(log, name, topic, app=app)
         self.declared = declared
         missing = [one for one in ("received_at", "headers", "body") if one not in topic.schema.names]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.errors import RowRefused
 from headwater.inlets.message_bodies import arrow_table, rows_of
-from headwater.log.topic import Topic
+from headwater.log.contract import EventTopic
 
 FORMATS = ("json", "arrow", "raw")
 PREFIXES_MAX = 10_000
@@ -34,7 +34,13 @@ class ZeromqFrames:
     """
 
     def __init__(
-        self, topic: Topic, form: str, *, subscribed: bool, raw_column: str = "body", prefix_column: str | None = None
+        self,
+        topic: EventTopic,
+        form: str,
+        *,
+        subscribed: bool,
+        raw_column: str = "body",
+        prefix_column: str | None = None,
     ) -> None:
         self.topic = topic
         self.form = form

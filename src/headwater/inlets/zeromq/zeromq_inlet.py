@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -20,10 +20,7 @@ from headwater.inlets.dead_messages import DeadMessage, DeadMessages
 from headwater.inlets.ingest import IncomingMessage, Ingest
 from headwater.inlets.inlet import BACKOFF_FIRST_S, Inlet, InletDeclaration
 from headwater.inlets.zeromq.zeromq_frames import FORMATS, Gaps, ZeromqFrames
-from headwater.log.topic import Topic
-
-if TYPE_CHECKING:
-    from headwater.log.home import Log
+from headwater.log.contract import EventLog, EventTopic
 
 logger = logging.getLogger("headwater.inlets")
 
@@ -54,7 +51,7 @@ class ZeroMQ(InletDeclaration):
 
     kind: ClassVar[str] = "zeromq"
 
-    topic: Topic | str
+    topic: EventTopic | str
     address: str
     pattern: Literal["pull", "sub"] = "pull"
     bind: bool = False
@@ -76,7 +73,7 @@ class ZeroMQ(InletDeclaration):
         if self.queue_max < 1:
             raise InvalidDeclaration(f"queue_max cannot be {self.queue_max}", hint="Use a number above zero.")
 
-    def open(self, log: Log, name: str, *, app: str = "") -> ZeromqInlet:
+    def open(self, log: EventLog, name: str, *, app: str = "") -> ZeromqInlet:
         client()
         return ZeromqInlet(self, log, name, self.topic_on(log), app=app)
 
@@ -92,7 +89,7 @@ class ZeromqInlet(Inlet):
 
     kind = ZeroMQ.kind
 
-    def __init__(self, declared: ZeroMQ, log: Log, name: str, topic: Topic, *, app: str = "") -> None:
+    def __init__(self, declared: ZeroMQ, log: EventLog, name: str, topic: EventTopic, *, app: str = "") -> None:
         super().__init__(log, name, topic, app=app)
         self.declared = declared
         wanted = {declared.prefix_column: pa.types.is_string, declared.sequence: pa.types.is_integer}

@@ -5,7 +5,7 @@ What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manife
 ``views/state/small_runs.py`` ``small_runs``, ``views/state/remote/store_manifests.py`` ``remote_states``,
 ``views/tick/reports.py`` ``tick_reports``,
 ``catalog.py`` ``home_id``, ``sinks/runner/sink_status.py`` the sinks, ``federation/attachments.py`` the attachments,
-``inlets/counters.py`` the inlets, ``inlets/kafka/kafka_positions.py`` their positions.
+``inlets/counters.py`` the inlets.
 Invariants: ``apps.tick`` names the current row of ``ticks``; the six tables of manifests change in one transaction. A
 home's id never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are
 only added to, so several processes may count for one inlet.
@@ -112,14 +112,10 @@ CREATE TABLE IF NOT EXISTS inlets (
     counted_us INTEGER NOT NULL,         -- when a process last wrote here
     PRIMARY KEY (app, name)
 );
-CREATE TABLE IF NOT EXISTS inlet_positions (  -- how far an inlet has read a foreign log
+CREATE TABLE IF NOT EXISTS inlet_lags (  -- of inlets that read a foreign log
     app TEXT NOT NULL,
     inlet TEXT NOT NULL,
-    source TEXT NOT NULL,                -- the topic there
-    partition INTEGER NOT NULL,
-    topic_id TEXT NOT NULL,              -- another one when the topic was made again
-    next_offset INTEGER NOT NULL,        -- all messages before it are in the log
-    end_offset INTEGER NOT NULL,         -- the last known end, for the lag
-    PRIMARY KEY (app, inlet, source, partition)
+    lag INTEGER NOT NULL,                -- offsets that were still to be read
+    PRIMARY KEY (app, inlet)
 ) WITHOUT ROWID;
 """

@@ -59,17 +59,22 @@ class AppendRequest:
         if number in seen:
             return []
         if number < seen.known_from:
-            raise OutOfOrder(
-                f'sequence {number} of producer "{self.producer_name}" comes too late',
-                detail=f"Partition {partition} has sequences up to {seen.last_number} and no longer knows which of "
-                f"those below {seen.known_from} it has. Nothing was written.",
-                hint="Send batches nearly in order; go on after producer.last_sequence. For identities without an "
-                "order use append(…, request_id=…).",
-                producer=self.producer_name,
-                sequence=number,
-                last_sequence=seen.last_number,
-            )
+            raise too_late(self.producer_name, number, seen, f"Partition {partition}")
         return list(self.frames)
+
+
+def too_late(producer: str, number: int, seen: SequenceRanges, where: str) -> OutOfOrder:
+    """The error of a number of which it is not known any more whether it was written."""
+    return OutOfOrder(
+        f'sequence {number} of producer "{producer}" comes too late',
+        detail=f"{where} has sequences up to {seen.last_number} and no longer knows which of those below "
+        f"{seen.known_from} it has. Nothing was written.",
+        hint="Send batches nearly in order; go on after producer.last_sequence. For identities without an order use "
+        "append(…, request_id=…).",
+        producer=producer,
+        sequence=number,
+        last_sequence=seen.last_number,
+    )
 
 
 def taken_over(name: str, mine: int, newest: int) -> Fenced:

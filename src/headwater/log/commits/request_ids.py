@@ -14,8 +14,12 @@ import json
 import sqlite3
 from collections.abc import Iterable
 
+import pyarrow as pa
+import xxhash
+
 from headwater.errors import InvalidDeclaration, RequestConflict
 from headwater.log.catalog.catalog import Catalog
+from headwater.log.schema.event_metadata import taken_apart
 from headwater.log.token import Token
 
 HOME = 0  # the scope of a transaction's id; others are the topic's number
@@ -52,6 +56,26 @@ def check_id(request_id: str) -> str:
     return request_id
 
 
+def content_of(parts: Iterable[tuple[int, bool, pa.RecordBatch]]) -> bytes:
+    """A digest of what a request appends: the topic, whether rows are deleted, and the rows."""
+    digest = xxhash.xxh3_128()
+    for topic_id, deleted, batch in parts:
+        digest.update(f"{topic_id} {deleted} {batch.num_rows} ".encode())
+        digest.update(taken_apart(batch)[0].serialize())  # a retry may have another cause
+    return digest.digest()
+
+
+def other_rows(request_id: str, token: str) -> RequestConflict:
+    """The error of an id that was used before, with other content."""
+    return RequestConflict(
+        f'request id "{request_id}" was used before, with other rows',
+        detail=f"The first append with it ended at {token}. Nothing was written.",
+        hint="Give each request its own id, and repeat a request with the same rows.",
+        request_id=request_id,
+        token=token,
+    )
+
+
 class IdsKnown(Exception):
     """Another writer has appended some of these messages meanwhile: they must be looked up again."""
 
@@ -68,13 +92,7 @@ class RequestIds:
         rows = self._catalog.read(sql, (scope, request_id)) if db is None else db.execute(sql, (scope, request_id))
         for row in rows:
             if row["content"] != content:
-                raise RequestConflict(
-                    f'request id "{request_id}" was used before, with other rows',
-                    detail=f"The first append with it ended at {row['token']}. Nothing was written.",
-                    hint="Give each request its own id, and repeat a request with the same rows.",
-                    request_id=request_id,
-                    token=row["token"],
-                )
+                raise other_rows(request_id, row["token"])
             return Token(Token.parse(row["token"]).frontier, repeated=True)
         return None
 

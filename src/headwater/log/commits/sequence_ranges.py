@@ -29,7 +29,8 @@ class SequenceRanges:
     7
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranges_max: int | None = None) -> None:
+        self._ranges_max = RANGES_MAX if ranges_max is None else ranges_max
         self.last = -1  # the highest stored sequence: a large batch may come in several appends
         self.known_from = 0  # of smaller numbers it is not known whether they were written
         self._starts: list[int] = []
@@ -53,7 +54,7 @@ class SequenceRanges:
         elif not self._ends or number > self._ends[-1]:
             self._starts.append(number)
             self._ends.append(number + 1)
-            if len(self._starts) > 2 * RANGES_MAX:
+            if len(self._starts) > 2 * self._ranges_max:
                 self._join([])
         elif number not in self:
             self._join([(number, number + 1)])
@@ -71,15 +72,15 @@ class SequenceRanges:
                 joined[-1][1] = max(joined[-1][1], end)
             else:
                 joined.append([start, end])
-        if len(joined) > RANGES_MAX:
-            joined = joined[-RANGES_MAX:]
+        if len(joined) > self._ranges_max:
+            joined = joined[-self._ranges_max :]
             self.known_from = max(self.known_from, joined[0][0])
         self._starts, self._ends = [start for start, _ in joined], [end for _, end in joined]
 
     @staticmethod
-    def parse(text: str) -> SequenceRanges:
+    def parse(text: str, *, ranges_max: int | None = None) -> SequenceRanges:
         """The ranges that ``str`` wrote."""
-        found = SequenceRanges()
+        found = SequenceRanges(ranges_max)
         found.last, found.known_from, found._starts, found._ends = json.loads(text)
         return found
 

@@ -12,22 +12,21 @@ Not here: the write (``atomic_append.py``), the cut (``consistent_cut.py``). Rea
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import xxhash
 
 from headwater.errors import ClosedError, Misuse
 from headwater.log.commits.append_request import AppendRequest, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.commit_records import CommitRecord
-from headwater.log.commits.request_ids import HOME, check_id
+from headwater.log.commits.request_ids import HOME, check_id, content_of
 from headwater.log.commits.value_versions import Expected
-from headwater.log.schema.event_metadata import Metadata, taken_apart, with_metadata
+from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
@@ -158,11 +157,7 @@ class CommitPlan:
                 db.execute("INSERT INTO commits VALUES (?)", (record.id,))
 
     def _content(self) -> bytes:
-        digest = xxhash.xxh3_128()
-        for rows in self.rows:
-            digest.update(f"{rows.topic.id} {rows.deleted} {rows.batch.num_rows} ".encode())
-            digest.update(taken_apart(rows.batch)[0].serialize())  # a retry may have another cause
-        return digest.digest()
+        return content_of((rows.topic.id, rows.deleted, rows.batch) for rows in self.rows)
 
 
 def _token(parts: Iterable[tuple[Topic, PartWrite]]) -> Token:
@@ -170,16 +165,6 @@ def _token(parts: Iterable[tuple[Topic, PartWrite]]) -> Token:
     for topic, part in parts:
         frontier.setdefault(topic.name, {})[part.writer.number] = part.request.next_offset
     return Token(frontier)
-
-
-def append_messages(topic: Topic, rows: pa.RecordBatch, ids: Collection[str]) -> Token:
-    """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
-    log = topic.log
-    if not ids:
-        return topic.append_batch(rows)
-    plan = CommitPlan(log, rows=[TransactionRows(topic, rows)])
-    plan.in_catalog.append(lambda db: log.request_ids.claim(db, topic.id, ids, log.clock.now_us()))
-    return plan.write()
 
 
 class Transaction:
@@ -245,6 +230,12 @@ class Transaction:
             own.appender.check_expected(batch, expected)
         self._add(TransactionRows(own, batch, False, number, expected))
 
+    def append_batch(
+        self, topic: EventTopic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None
+    ) -> None:
+        """Append a batch that has the topic's schema, or tombstones; see ``Topic.append_batch``."""
+        self._add(TransactionRows(_own(topic), batch, deleted, partition))
+
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""
         _require("table", table, "upserts", TABLE_HINT)
@@ -294,6 +285,14 @@ class Transaction:
             by_worker.setdefault(id(message.worker), (message.worker, []))[1].append(message)
         for worker, theirs in by_worker.values():
             self._commit.in_catalog.append(worker.accept_in(theirs))
+
+    def store_position(self, reader: str, *, before: str | None, after: str) -> None:
+        """Move the position of a reader of a foreign source together with the rows (``stored_positions.py``).
+
+        When it is not at ``before`` (None: it has not begun), all is refused with ``PositionMoved``.
+        """
+        self._open()
+        self._commit.in_catalog.append(lambda db: self._commit.log.positions.move_in(db, reader, before, after))
 
     def on_commit(self, call: Callable[[Token], object]) -> None:
         """Call a function with the token when the transaction has been committed."""

@@ -14,9 +14,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.log.token import Token
+from headwater.log.topic_reader import last_rows
 from headwater.log.topic_settings import TopicOptions
 
 if TYPE_CHECKING:
@@ -80,12 +81,11 @@ class Markers:
         self.topic.append([row])
 
     def last(self) -> Marker | None:
-        return self.at(self.topic.end_offsets()[0] - 1)
+        return self._before(self.topic.end_offsets()[0])
 
     def last_within(self, offsets: Ends) -> Marker | None:
         """The latest marker that is beyond none of these offsets."""
-        place = self._first(lambda marker: not marker.within(offsets))
-        return self.at(place - 1)
+        return self._before(self._first(lambda marker: not marker.within(offsets)))
 
     def first_beyond(self, offsets: Ends) -> Marker | None:
         """The first marker that has all of these offsets, and more of some table."""
@@ -101,22 +101,32 @@ class Markers:
         while low < high:
             middle = (low + high) // 2
             marker = self.at(middle)
-            if marker is not None and wanted(marker):
+            if marker is None or wanted(marker):
                 high = middle
             else:
-                low = middle + 1
+                low = marker.offset + 1
         return low
 
     def at(self, offset: int) -> Marker | None:
-        """The marker at an offset, if it is still kept."""
-        if not self.topic.start_offsets()[0] <= offset < self.topic.end_offsets()[0]:
-            return None
-        for batch in self.topic.read_partition(0, offset, stop=offset + 1):
-            for row in batch.to_pylist():
-                frontier = Token.parse(row["ends"]).frontier
-                ends = {name: of[0] for name, of in frontier.items()}
-                return Marker(offset, row["position"], row["number"], row["committed_at"], ends)
+        """The marker at an offset, or the next one: the offsets of some logs have holes. None at the end."""
+        start, end, span = self.topic.start_offsets()[0], self.topic.end_offsets()[0], 1
+        while start <= offset < end:
+            for batch in self.topic.read_partition(0, offset, stop=min(offset + span, end)):
+                if batch.num_rows:
+                    return _marker(batch.to_pylist()[0], int(batch.offsets[0]))
+            offset, span = offset + span, span * 4
         return None
+
+    def _before(self, stop: int) -> Marker | None:
+        """The last marker before an offset, if it is still kept."""
+        for batch in last_rows(self.topic, 0, stop):
+            return _marker(batch.to_pylist()[-1], int(batch.offsets[-1]))
+        return None
+
+
+def _marker(row: dict[str, Any], offset: int) -> Marker:
+    ends = {name: of[0] for name, of in Token.parse(row["ends"]).frontier.items()}
+    return Marker(offset, row["position"], row["number"], row["committed_at"], ends)
 
 
 def bound(topics: Iterable[EventTopic], ends: Stops) -> Stops:

@@ -138,9 +138,12 @@ def note_late_rows(log: Log, topic: EventTopic, view: str, message: str | None, 
     return _note_one(about, Condition("late_rows", 0, view, message or "", {"view": view, **detail}), bool(message))
 
 
-def note_capture(topic: EventTopic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> bool:
-    """Note "capture_lag" or "capture_failed" (``message``), or that it is over; whether that is news."""
-    return _note_one(topic, Condition(kind, 0, capture, message or "", {"capture": capture, **detail}), bool(message))
+def note_capture(topic: EventTopic, kind: str, capture: str, message: str | None, detail: dict[str, Any]) -> None:
+    """Note "capture_lag" or "capture_failed" (``message``) of the capture with these markers, or that it is over."""
+    log = topic.log.local
+    about = topic if topic.log is log else alerts_topic(log)
+    if _note_one(about, Condition(kind, 0, capture, message or "", {"capture": capture, **detail}), bool(message)):
+        publish(log)
 
 
 def _note_one(topic: EventTopic, condition: Condition, lasts: bool) -> bool:
