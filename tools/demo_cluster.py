@@ -69,10 +69,6 @@ class Driver:
             with contextlib.suppress(json.JSONDecodeError):  # the last line of one that was killed may be cut
                 self.ticks.append(json.loads(line))
 
-    def jobs(self) -> int:
-        """Stages of views that ran as jobs on executors."""
-        return sum(view.get("jobs", 0) for tick in list(self.ticks) for view in tick["views"])
-
     def end(self, how: signal.Signals) -> None:
         """Send a signal to it, and to all that it started, when it is to die."""
         with contextlib.suppress(ProcessLookupError):
@@ -122,9 +118,9 @@ class ClusterDemo:
             shop.say("pause")
             self._narrate("the shop pauses; the views take the rest")
             self._until(lambda: any("paused" in facts for _, facts in processes.reports()), CLOSE_S, "the shop paused")
+            self.problems += processes.failures
             self._until(self._all_taken, CLOSE_S, "the views took everything")
             self._until(lambda: not self._differences(), CLOSE_S, "the views and sinks were what PostgreSQL says")
-            self.facts.append(("jobs on executors", str(self.driver.jobs())))
             self.driver.end(signal.SIGINT)
             self._verify()
             self.problems += self._differences()
@@ -174,8 +170,9 @@ class ClusterDemo:
         self.driver = Driver(self.cluster.url, self.folder)
 
     def _die(self, title: str, act: Callable[[], None]) -> None:
-        before, began = self._ends(), time.monotonic()
+        began = time.monotonic()
         act()
+        before = self._ends()
         if self.driver.process.poll() is not None:  # it stopped with a sentence: run it again, as a supervisor does
             self._narrate(f"the driver ended: {_last_line(self.driver.words)}")
             self.driver = Driver(self.cluster.url, self.folder)
@@ -191,8 +188,8 @@ class ClusterDemo:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         with app:
             for difference in app.verify():
-                if difference:
-                    self.problems.append(str(difference))
+                if difference.missing_count or difference.surplus_count:
+                    self.problems.append(f"view {difference.view} is not what its query gives: {difference}")
         self.facts.append(("views computed again from the log", str(len(self.views))))
 
     # In between

@@ -13,6 +13,7 @@ import sys
 import uuid
 from collections import Counter
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import headwater as hw
 from headwater.errors import Fenced
 from headwater.log.contract import EventTopic
 from headwater.views import register
+from headwater.views.event_time.range_progress import progress_by_spark
 from headwater.views.spark.topic_scan import read_range
 from headwater.views.state.remote import store_manifests
 from headwater.views.state.remote.store_manifests import StoreManifests
@@ -121,6 +123,12 @@ def test_views_are_what_the_model_says_after_each_tick_and_after_the_broker_was_
     frame = spark.read.format("headwater").option("home", address).option("topic", "clicks").load()
     pages = {row["page"]: row["count"] for row in frame.groupBy("page").count().collect()}
     assert (exact.count(), pages) == (len(model.clicked), dict(Counter(page for _, page in model.clicked)))
+
+    seen = app.log.topic("seen", "at TIMESTAMP, n INT", event_time="at", partitions=2)
+    seen.append([{"at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=n % 7), "n": n} for n in range(50)])
+    seen.append([{"at": datetime(2026, 1, 2, tzinfo=UTC), "n": 2}], producer="a", sequence=1)
+    whole = dict.fromkeys(seen.end_offsets(), 0), seen.end_offsets()
+    assert progress_by_spark(spark, seen, *whole) == seen.progress(*whole)
 
     app.start()
     kafka.kill()

@@ -14,6 +14,7 @@ import datetime as dt
 import os
 import random
 import time
+import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from headwater.demo.example import (
     first_price,
     products,
 )
+from headwater.errors import Unavailable
 
 if TYPE_CHECKING:
     from headwater.demo.roles import Parent
@@ -39,6 +41,7 @@ ORDERS_A_BEAT, LOOKS_A_BEAT, SEARCHES_A_BEAT = 2, 8, 3
 HELD_BACK, HELD_BACK_S = 0.1, (2.0, 8.0)  # so many of the events come so much later than they happened
 OUT_OF_ORDER_S = 3.0  # orders are up to so much older than their commit
 PAID_AFTER_S = 1.0
+RETRY_S = 0.5
 LATE_MINUTES = 3  # of the late order
 Row = dict[str, Any]
 
@@ -211,9 +214,19 @@ class Simulator:
     def _flush(self, until: float) -> None:
         due = [each for each in self.held_back if each[0] <= until]
         self.held_back = [each for each in self.held_back if each[0] > until]
-        for name, topic in self.topics.items():
+        for name in self.topics:
             if rows := [row for _, of, row in due if of == name]:
-                topic.append(rows)
+                self._append(name, rows)
+
+    def _append(self, name: str, rows: list[Row]) -> None:
+        """Append until the log has them; under an id, so that rows whose answer was lost are not there twice."""
+        request_id = uuid.uuid4().hex
+        while True:
+            try:
+                self.topics[name].append(rows, request_id=request_id)
+                return
+            except Unavailable:
+                self.parent.wait(RETRY_S)
 
     def _pause(self) -> None:
         """Send delayed events, then commit one more transaction, which marks the end."""

@@ -28,6 +28,7 @@ from headwater.log.event_time.producer_progress import merge_progress
 from headwater.views import thresholds
 from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
+from headwater.views.event_time.range_progress import progress_in
 from headwater.views.source.offset_ranges import distance
 from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.view_sessions import ViewSessions
@@ -264,9 +265,9 @@ class TickEngine:
 
     def _moved(self, begin: Frontier, stop: Frontier, sent: EventTopic | None) -> tuple[EventTimeProgress, Stops]:
         """The times after a tick over these rows, and up to where it takes heartbeats."""
-        inputs = self.prepared.inputs.values()
-        topics = {base.topic.name: base.topic for base in inputs if base.topic.settings.event_time}
-        came = {name: topic.progress(begin[name], stop[name]) for name, topic in topics.items()}
+        read = [base.topic for base in self.prepared.inputs.values()]
+        topics = {topic.name: topic for topic in read if topic.settings.event_time}
+        came = progress_in(self.store.spark, topics, begin, stop)
         reached = self._beats()
         if sent is not None:
             start = reached.get(HEARTBEATS, {}).get(0, 0)
@@ -478,9 +479,8 @@ class TickEngine:
         return known[1]
 
     def _keep_house(self, number: int) -> None:
-        for sessions in (self._inputs, *(view.sessions for view in self.prepared.views.values())):
-            if sessions is not None:
-                sessions.tidy()
+        for sessions in filter(None, (self._inputs, *(view.sessions for view in self.prepared.views.values()))):
+            sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
         if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
             released = self.manifests.take_released()
