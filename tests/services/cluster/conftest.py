@@ -8,14 +8,35 @@ from collections.abc import Iterator
 
 import pytest
 
+from headwater.demo.demo_command import SHORT_LIVED
 from headwater.testing.spark_cluster import SparkCluster
+from headwater.views.spark import class_archive
+
+# Java that is written for each query is compiled in the driver and in each executor, and runs over a few rows.
+INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_lived_drivers() -> Iterator[None]:
+    """What a driver starts with: ``SubmittedApp`` hands on the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", f"{SHORT_LIVED} {INTERPRETED}")
+        yield
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[SparkCluster]:
     made = SparkCluster()
+    for daemon in (made.master, *made.workers):  # executors have the environment of their worker
+        daemon.environment["JDK_JAVA_OPTIONS"] = f"{SHORT_LIVED} {drivers_archive()}"
     for worker in made.workers:
         # The interpreter that this environment was made from: it has neither Headwater nor Arrow.
         worker.environment["PATH"] = f"{sys.base_prefix}/bin:{os.environ['PATH']}"
     with made:
         yield made
+
+
+def drivers_archive() -> str:
+    """The archive of classes that set-up wrote: an executor has a driver's class path, and starts in half the time."""
+    options = class_archive.options()
+    return options if "SharedArchiveFile" in options else ""  # what they would write at their end is not for drivers
