@@ -35,7 +35,7 @@ from headwater.views.compiler.plan import (
     WholeStage,
 )
 from headwater.views.stages.leading_buffer import BufferMerge, filled, state_rows
-from tests.compiler.dialect import connect, to_duckdb, type_to_duckdb, type_to_spark
+from tests.compiler.dialect import connect, insert, to_duckdb, type_to_duckdb, type_to_spark
 
 Row = tuple[object, ...]
 
@@ -71,18 +71,17 @@ class Batch:
         self._duck = connect()
         self._views = views
         for relation in relations:
-            self._duck.execute(f"CREATE TABLE {quoted(relation.name)} ({declared(relation.columns)})")
+            self._duck.execute(f"CREATE TEMP TABLE {quoted(relation.name)} ({declared(relation.columns)})")
 
     def answers(self, content: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
         """Each view's rows."""
         for name, rows in content.items():
             self._duck.execute(f"DELETE FROM {quoted(name)}")
             if rows:
-                marks = ", ".join("?" for _ in rows[0])
-                self._duck.executemany(f"INSERT INTO {quoted(name)} VALUES ({marks})", [list(row) for row in rows])
+                insert(self._duck, quoted(name), rows)
         found = {}
         for name, sql in self._views:
-            self._duck.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS {to_duckdb(sql)}")
+            self._duck.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(name)} AS {to_duckdb(sql)}")
             found[name] = self._duck.execute(f"SELECT * FROM {quoted(name)}").fetchall()
         return found
 
@@ -126,8 +125,7 @@ class DuckRunner:
         for name, rows in changes.items():
             rows = [tuple(row) for row in rows]
             if rows:
-                marks = ", ".join("?" for _ in rows[0])
-                self._duck.executemany(f"INSERT INTO {changes_of(name)} VALUES ({marks})", rows)
+                insert(self._duck, changes_of(name), rows)
                 self._changed.add(name)
         for stage in self._stages():
             self._run_stage(stage)
@@ -380,7 +378,7 @@ class DuckRunner:
         self._columns[name] = tuple(column.name for column in visible)
         self._all_columns[name] = tuple(column.name for column in (*visible, *hidden))
         for table in (pile_of(name), changes_of(name)):
-            self._run(f"CREATE TABLE {table} ({declared((*visible, *hidden))}, {WEIGHT} BIGINT)")
+            self._run(f"CREATE TEMP TABLE {table} ({declared((*visible, *hidden))}, {WEIGHT} BIGINT)")
 
     def _readable(self, table: str, name: str, columns: Sequence[str] | None) -> str:
         wanted = list_of([*(self._columns[name] if columns is None else columns), WEIGHT])
