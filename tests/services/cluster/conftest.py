@@ -11,16 +11,14 @@ import pytest
 from headwater.demo.demo_command import SHORT_LIVED
 from headwater.testing.spark_cluster import SparkCluster
 from headwater.views.spark import class_archive
-
-# Java that is written for each query is compiled in the driver and in each executor, and runs over a few rows.
-INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+from tests.spark.conftest import INTERPRETED
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def short_lived_drivers() -> Iterator[None]:
-    """What a driver starts with: ``SubmittedApp`` hands on the environment."""
+    """Queries are not compiled, neither in a driver nor in its executors: ``SubmittedApp`` hands on the environment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", f"{SHORT_LIVED} {INTERPRETED}")
+        patch.setenv("JDK_JAVA_OPTIONS", INTERPRETED)
         yield
 
 
