@@ -79,15 +79,15 @@ def ticks_of(values: st.SearchStrategy[object]) -> st.SearchStrategy[list[list[t
 
 def run(plan: Keeping, kind: str, ticks: list[list[tuple[object, int]]]) -> list[object]:
     """The value after each tick; and, as the last of the list, what is kept in the end."""
-    DUCK.execute(f"CREATE OR REPLACE TABLE given (a {type_to_duckdb(kind)}, b BOOLEAN, _weight BIGINT)")
-    DUCK.execute(f"CREATE OR REPLACE TABLE kept AS {to_duckdb(plan.start)}")
+    DUCK.execute(f"CREATE OR REPLACE TEMP TABLE given (a {type_to_duckdb(kind)}, b BOOLEAN, _weight BIGINT)")
+    DUCK.execute(f"CREATE OR REPLACE TEMP TABLE kept AS {to_duckdb(plan.start)}")
     values: list[object] = []
     for tick in ticks:
         DUCK.execute("DELETE FROM given")
         if tick:
             DUCK.executemany("INSERT INTO given VALUES (?, true, ?)", tick)
-        DUCK.execute(f"CREATE OR REPLACE TABLE next AS {to_duckdb(plan.step)}")
-        DUCK.execute("CREATE OR REPLACE TABLE kept AS SELECT * FROM next")
+        DUCK.execute(f"CREATE OR REPLACE TEMP TABLE next AS {to_duckdb(plan.step)}")
+        DUCK.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM next")
         values.append(DUCK.execute(to_duckdb(plan.read)).fetchall()[0][0])
     return [*values, DUCK.execute("SELECT * FROM kept").fetchall()]
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 # Over a few rows a task costs more than its work, and pyspark notes for each column the line of Python that it comes
 # from: with one task for each stage and without the notes the views by time took 76 s of processor time, not 88.
 # Queries of an app (``snapshot.py``) and ticks of many rows (``view_sessions.py``) set the number of tasks themselves.
-# Queries that stand ready for many ticks are compiled as always (``plan_cache.py``), and so is all of the demo.
+# Queries that stand ready for many ticks are compiled as always (``plan_cache.py``).
+INTERPRETED = f"{demo.SHORT_LIVED} -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 SHORT_LIVED = {
-    "JDK_JAVA_OPTIONS": f"{demo.SHORT_LIVED} -Dspark.sql.codegen.wholeStage=false"
-    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN -Dspark.sql.shuffle.partitions=1"
+    "JDK_JAVA_OPTIONS": f"{INTERPRETED} -Dspark.sql.shuffle.partitions=1"
     " -Dspark.sql.leafNodeDefaultParallelism=1 -Dspark.python.sql.dataFrameDebugging.enabled=false"
 }
 

@@ -4,8 +4,8 @@ What it is: ``pack`` writes a ZIP archive of this package, of the packages that 
 own modules, from the environment that runs now; ``settings_for`` are the settings that let Spark bring it to every
 executor. Nothing is downloaded.
 Invariants: the archive holds files of installed distributions as they are, so that executors run the very versions of
-the driver; pyspark is not in it, since executors have their own. The same content gives the same file name, and a
-complete archive is not written again.
+the driver, and beside each module what the driver's Python compiled it to; pyspark is not in it, since executors have
+their own. The same content gives the same file name, and a complete archive is not written again.
 Not here: the session (``spark_session.py``), the command (``cli/views/submit_command.py``).
 Read next: ``spark_session.py``.
 """
@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import struct
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,6 +46,8 @@ def pack(folder: Path, *, packages: Iterable[str] = (), modules: Iterable[Path] 
     with zipfile.ZipFile(writing, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, file in content.items():
             archive.write(file, name)
+            if (compiled := _compiled(file)) is not None:
+                archive.writestr(importlib.util.cache_from_source(name), compiled)
     writing.replace(path)
     return path
 
@@ -117,6 +120,25 @@ def _files(distribution: importlib.metadata.Distribution) -> Iterator[tuple[str,
             for place in sorted(folder.rglob("*")):
                 if place.is_file() and not NOT_PACKED & set(place.relative_to(folder).parts):
                     yield f"{name}/{place.relative_to(folder).as_posix()}", place
+
+
+def _compiled(source: Path) -> bytes | None:
+    """What this Python has compiled a module to, marked as valid whatever the time of its source: unpacking changes it.
+
+    Else each executor compiles all that its tasks import.
+    """
+    if source.suffix != ".py":
+        return None
+    try:
+        found = Path(importlib.util.cache_from_source(str(source))).read_bytes()
+    except (OSError, NotImplementedError):  # never imported here, or this Python keeps nothing
+        return None
+    status = source.stat()
+    valid = struct.pack("<III", 0, int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
+    if found[:16] != importlib.util.MAGIC_NUMBER + valid:
+        return None
+    mark = struct.pack("<I", 1) + importlib.util.source_hash(source.read_bytes())  # by hash, and not to be checked
+    return importlib.util.MAGIC_NUMBER + mark + found[16:]
 
 
 def _fingerprint(content: Mapping[str, Path]) -> str:

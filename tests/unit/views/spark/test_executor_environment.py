@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import py_compile
 import socket
 import subprocess
 import sys
@@ -18,17 +20,22 @@ from headwater.views.spark.cluster_master import check_answers
 
 def test_an_interpreter_without_packages_imports_what_was_packed(tmp_path: Path):
     (tmp_path / "prices.py").write_text("TAX = 19\n")
+    py_compile.compile(str(tmp_path / "prices.py"))
     archive = executor_environment.pack(tmp_path, modules=[tmp_path / "prices.py"])
     zipfile.ZipFile(archive).extractall(tmp_path / "environment")
 
     # -S: without site-packages; -E: without our variables.
     script = "import headwater, pyarrow, pandas, prices; print(headwater.__file__, pyarrow.__file__, prices.TAX)"
     path = f"import sys; sys.path.append({str(tmp_path / 'environment')!r}); "
-    said = subprocess.run([sys.executable, "-E", "-S", "-c", path + script], capture_output=True, text=True, check=True)
+    # -v: it tells which files it takes; unpacking gave the sources another time.
+    command = [sys.executable, "-E", "-S", "-v", "-c", path + script]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
 
     for word in said.stdout.split()[:2]:
         assert word.startswith(str(tmp_path)), said.stdout
     assert said.stdout.split()[2] == "19"
+    compiled = importlib.util.cache_from_source(str(tmp_path / "environment" / "prices.py"))
+    assert f"# code object from '{compiled}'" in said.stderr
 
 
 def test_the_same_content_is_packed_once_and_other_content_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
