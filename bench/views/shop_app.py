@@ -65,10 +65,22 @@ class ShopApp:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, scale: Scale, *, orders: int, views: dict[str, str] | None = None) -> Iterator[ShopApp]:
-    """An app whose tables hold a shop of this size and whose views are up to date and right."""
+def opened(
+    folder: Path,
+    scale: Scale,
+    *,
+    orders: int,
+    views: dict[str, str] | None = None,
+    spark: dict[str, str] | None = None,
+    **places: str,
+) -> Iterator[ShopApp]:
+    """An app whose tables hold a shop of this size and whose views are up to date and right.
+
+    ``spark``: further settings; ``places``: the app's log and state, where they are not in the home.
+    """
     shop = Shop(orders=orders, users=orders // 10)
-    with hw.App("shop", home=folder, spark={"spark.driver.memory": scale.driver_memory}) as app:
+    settings = {"spark.driver.memory": scale.driver_memory, **(spark or {})}
+    with hw.App("shop", home=folder, spark=settings, **places) as app:
         tables = [app.table("orders", ORDERS_DDL, key="order_id"), app.table("users", USERS_DDL, key="id")]
         for name, sql in (views or {"revenue": REVENUE}).items():
             app.view(name, sql)

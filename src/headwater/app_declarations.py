@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headwater.views.view_declaration import ViewDeclaration, ViewFunction
 
 OnError = Literal["stop", "pause"]
+LOG_VARIABLE, STATE_VARIABLE = "HEADWATER_LOG", "HEADWATER_STATE"
 
 
 class AppDeclarations:
@@ -61,8 +62,10 @@ class AppDeclarations:
         self.on_error = checked_policy(on_error)  # of views that say nothing else
         self.name = name
         self.home = home if home is not None else f"./{name}-data"
-        self.log_address = log
-        self.state = None if state is None else ObjectAddress.parse(state)  # None: in the home
+        # What the app's file leaves open is the machine's to say: so one file runs on a laptop and on a cluster.
+        self.log_address = log or os.environ.get(LOG_VARIABLE) or None
+        stored = state or os.environ.get(STATE_VARIABLE) or None
+        self.state = None if stored is None else ObjectAddress.parse(stored)  # None: in the home
         self.spark_settings = dict(spark or {})
         self._log: EventLog | None = None
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)

@@ -2,7 +2,8 @@
 
 What it is: for each run a streaming job over the JSON files of ``FOLDER/run-RUN``, in Flink's own mini cluster, into
 its ``print`` sink. ``KIND`` is ``windows`` (the TUMBLE table function, with a watermark) or ``groups`` (a plain GROUP
-BY of the minute); ``MINI_BATCH`` is a number of rows, or 0 for none.
+BY of the minute); ``MINI_BATCH`` is a number of rows, or 0 for none. ``FOLDER/source.json``, where there is one, names
+another source: the options of the table's WITH, in which ``{run}`` is the run, and the jars that they need.
 Invariants: writes ``FOLDER/found-RUN.json``, then says ``done`` once, with the time of each run's last output. State
 is on the heap, objects are reused and there are no checkpoints: the fastest Flink there is. Two readers take twenty
 files in an order of their own: with a short watermark Flink was seen to drop up to half of the events as late, in
@@ -23,7 +24,8 @@ WATERMARK_HOURS = 6
 SOURCE = """
     CREATE TABLE events_{run} (
         event_id BIGINT, country STRING, amount DOUBLE, `at` BIGINT{watermark}
-    ) WITH ('connector' = 'filesystem', 'path' = 'file://{folder}/run-{run}', 'format' = 'json')"""
+    ) WITH ({options})"""
+FILES = {"connector": "filesystem", "path": "file://{folder}/run-{run}", "format": "json"}
 WATERMARK = """,
         happened AS TO_TIMESTAMP_LTZ(`at`, 3), WATERMARK FOR happened AS happened - INTERVAL '{hours}' HOUR"""
 SINK = "CREATE TABLE sums (`minute` {type}, country STRING, amount DOUBLE, events BIGINT) WITH ('connector' = 'print')"
@@ -82,22 +84,51 @@ def main(folder: str, kind: str, mini_batch: int, runs: list[str]) -> None:
     printed, sink = os.pipe()
     os.dup2(sink, 1)
     output = Output(printed)
-    environment = started(mini_batch)
+    options, jars = source(folder)
+    environment = started(mini_batch, jars)
     environment.execute_sql(SINK.format(type=TYPES[kind]))
-    ends = []
+    ends, took = [], []
     for run in runs:
         watermark = WATERMARK.format(hours=WATERMARK_HOURS) if kind == "windows" else ""
-        environment.execute_sql(SOURCE.format(run=run, folder=folder, watermark=watermark))
+        pairs = ", ".join(f"'{name}' = '{value.format(run=run, folder=folder)}'" for name, value in options.items())
+        environment.execute_sql(SOURCE.format(run=run, watermark=watermark, options=pairs))
+        began, spent = time.time(), processor_seconds()
         environment.execute_sql(QUERIES[kind].format(run=run)).wait()
         text, last_at = output.take()
         ends.append(last_at)
+        took.append([last_at - began, processor_seconds() - spent])
         with open(f"{folder}/found-{run}.json", "w") as file:
             json.dump(folded(text), file)
-    print(json.dumps({"said": "done", "ends": ends}), file=saying, flush=True)
+    print(json.dumps({"said": "done", "ends": ends, "took": took}), file=saying, flush=True)
     sys.stdin.read()  # whoever started us looks at our memory, then stops us
 
 
-def started(mini_batch: int):
+def source(folder: str) -> tuple[dict, list]:
+    """The options of the source's table, and the jars that it needs."""
+    try:
+        with open(f"{folder}/source.json") as file:
+            told = json.load(file)
+    except FileNotFoundError:
+        return FILES, []
+    return told["options"], told["jars"]
+
+
+def processor_seconds() -> float:
+    """What this session of processes has spent: Python and its JVM."""
+    ours, spent = os.getsid(0), 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:  # it has ended meanwhile
+                continue
+            if int(fields[3]) == ours:
+                spent += sum(map(int, fields[11:15]))
+    return spent / os.sysconf("SC_CLK_TCK")
+
+
+def started(mini_batch: int, jars: list):
     # Imported late: the JVM that it starts must find the pipe in place.
     from pyflink.common import Configuration
     from pyflink.table import EnvironmentSettings, TableEnvironment
@@ -106,6 +137,8 @@ def started(mini_batch: int):
     settings.set_string("parallelism.default", str(os.cpu_count()))
     settings.set_string("pipeline.object-reuse", "true")
     settings.set_string("table.local-time-zone", "UTC")
+    if jars:
+        settings.set_string("pipeline.jars", ";".join(f"file://{jar}" for jar in jars))
     if mini_batch:
         settings.set_string("table.exec.mini-batch.enabled", "true")
         settings.set_string("table.exec.mini-batch.allow-latency", "200 ms")

@@ -20,9 +20,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headwater.app_declarations import LOG_VARIABLE
 from headwater.demo.example import PAGE_VIEWS, example_file
 from headwater.errors import Fenced
-from headwater.log.home import Log
+from headwater.log.contract import EventLog
+from headwater.log_address import open_log
 
 GROUP = "recommender"
 SESSION_S = 2.0
@@ -67,7 +69,7 @@ class Parent:
         sys.stdout.flush()
 
 
-def shop(parent: Parent, log: Log, name: str) -> None:
+def shop(parent: Parent, log: EventLog, name: str) -> None:
     """The shop and its visitors."""
     from headwater.demo.simulator import Simulator
 
@@ -75,7 +77,7 @@ def shop(parent: Parent, log: Log, name: str) -> None:
     Simulator(parent, log).run()
 
 
-def consume(parent: Parent, log: Log, name: str) -> None:
+def consume(parent: Parent, log: EventLog, name: str) -> None:
     """A member of a consumer group: what it counts and how far it has read are one transaction."""
     counted = log.topic(COUNTED, COUNTED_DDL)
     consumer = log.get_topic(PAGE_VIEWS).consumer(
@@ -94,7 +96,7 @@ def consume(parent: Parent, log: Log, name: str) -> None:
     consumer.close()
 
 
-def serve_app(parent: Parent, log: Log, name: str) -> None:
+def serve_app(parent: Parent, log: EventLog, name: str) -> None:
     """The app, as ``headwater serve`` serves it; what that says on stdout is heard by the parent."""
     from headwater.cli.server.serve_command import serve
 
@@ -108,13 +110,13 @@ def serve_app(parent: Parent, log: Log, name: str) -> None:
     serve(example_file(), port=0, standby=True, as_json=True)
 
 
-ROLES: dict[str, Callable[[Parent, Log, str], None]] = {"shop": shop, "consumer": consume, "server": serve_app}
+ROLES: dict[str, Callable[[Parent, EventLog, str], None]] = {"shop": shop, "consumer": consume, "server": serve_app}
 
 
 def main() -> None:
     """Play one role until stdin says so."""
     role, home, name = sys.argv[1:]
-    with Log(home, create=False) as log:
+    with contextlib.closing(open_log(home, os.environ.get(LOG_VARIABLE))) as log:
         ROLES[role](Parent(), log, name)
 
 

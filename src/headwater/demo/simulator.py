@@ -32,7 +32,7 @@ from headwater.demo.example import (
 
 if TYPE_CHECKING:
     from headwater.demo.roles import Parent
-    from headwater.log.home import Log
+    from headwater.log.contract import EventLog
 
 BEATS_PER_SECOND = 4
 ORDERS_A_BEAT, LOOKS_A_BEAT, SEARCHES_A_BEAT = 2, 8, 3
@@ -46,7 +46,7 @@ Row = dict[str, Any]
 class Simulator:
     """Everybody who writes."""
 
-    def __init__(self, parent: Parent, log: Log) -> None:
+    def __init__(self, parent: Parent, log: EventLog) -> None:
         import psycopg
 
         self.parent = parent

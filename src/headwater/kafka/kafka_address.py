@@ -16,7 +16,7 @@ from headwater.errors import InvalidDeclaration
 from headwater.kafka.kafka_client import KafkaCluster
 
 SCHEME = "kafka://"
-OWN = ("prefix", "replicas", "rows", "transaction_timeout_ms")
+OWN = ("prefix", "replicas", "rows", "transaction_timeout_ms", "kept_bytes")
 EXAMPLE = "kafka://kafka-1:9092,kafka-2:9092?prefix=shop.&replicas=3"
 
 RowForm = Literal["arrow", "json"]
@@ -42,6 +42,7 @@ class KafkaAddress:
     replicas: int = 1
     rows: RowForm = "arrow"
     transaction_timeout_ms: int = 10_000
+    kept_bytes: int = 64 << 20  # of each partition, of what a process read last: a tick reads a range several times
 
     @staticmethod
     def parse(text: str) -> KafkaAddress:
@@ -60,6 +61,7 @@ class KafkaAddress:
             _number(own, "replicas", 1),
             cast("RowForm", rows),
             _number(own, "transaction_timeout_ms", 10_000),
+            _number(own, "kept_bytes", 64 << 20),
         )
 
     @property

@@ -51,7 +51,6 @@ from headwater.log.topic_settings import TopicOptions, TopicSettings
 CAPABILITIES = frozenset(
     {Capability.TRANSACTIONS, Capability.WAKE_UP, Capability.CONSUMER_GROUPS, Capability.COMPACTION}
 )
-KEPT_BYTES_MAX = 64 << 20  # of each partition, of what a tick reads several times
 STARTS_AGE_S = 1.0
 SHOWN_SECONDS_MAX = 30.0
 GONE_SECONDS = 2.0  # after so long without an answer it is asked whether a topic is still there
@@ -66,7 +65,6 @@ class KafkaLog:
         self.clock = clock or (local.clock if local is not None else Clock())
         self.closed = False
         self.read_only = False
-        self.kept_bytes_max = KEPT_BYTES_MAX
         self.admin = KafkaAdmin(self.place.cluster, LogUnavailable)
         self.declarations = KafkaDeclarations(self.place, self.admin)
         self.appends = KafkaAppends(self.place)

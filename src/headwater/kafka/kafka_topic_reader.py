@@ -260,7 +260,7 @@ class KafkaTopicReader:
                 found = self._batch(number, start, [], end)
                 kept.append(found)
                 yield found
-            if sum(each.data.nbytes for each in kept) <= self.log.kept_bytes_max:
+            if sum(each.data.nbytes for each in kept) <= self.log.place.kept_bytes:
                 self._kept[number] = kept
             else:
                 self._kept.pop(number, None)

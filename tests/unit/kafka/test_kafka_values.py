@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ def sent(form: KafkaValues, batch: pa.RecordBatch, **options: Any) -> list[Messa
     return [Message(record, at) for at, record in enumerate(form.records(batch, 0, **options))]
 
 
-PLAIN = "id BIGINT, small TINYINT, name STRING, flag BOOLEAN, ratio DOUBLE"
+PLAIN = "id BIGINT, small TINYINT, name STRING, flag BOOLEAN, ratio DOUBLE, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE"
 plain_rows = st.fixed_dictionaries(
     {
         "id": st.integers(-(2**63), 2**63 - 1),
@@ -63,6 +64,9 @@ plain_rows = st.fixed_dictionaries(
         "name": st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
         "flag": st.none() | st.booleans(),
         "ratio": st.none() | st.floats(allow_nan=False),
+        "at": st.none() | st.datetimes(timezones=st.just(UTC)),
+        "local": st.none() | st.datetimes(),
+        "day": st.none() | st.dates(),
     }
 )
 
@@ -95,6 +99,29 @@ def test_what_is_no_row_is_refused_with_its_place(value: bytes) -> None:
 
     with pytest.raises(RowRefused, match=r't\[0\]@1 is not a row of topic "t"'):
         form.batch([Message(good, 0), Message(kafka_values.KafkaRecord(b"2", value), 1)], 0)
+
+
+@pytest.mark.parametrize(
+    ("at", "read"),
+    [
+        ("2026-02-01T10:00:00Z", "2026-02-01T10:00:00+00:00"),
+        ("2026-02-01T10:00:00.5Z", "2026-02-01T10:00:00.500000+00:00"),
+        ("2026-02-01 10:00:00Z", "2026-02-01T10:00:00+00:00"),
+        ("2026-02-01T12:00:00+02:00", "2026-02-01T10:00:00+00:00"),
+        ("2026-02-30T10:00:00Z", None),
+        ("2026-02-01T25:00:00Z", None),
+        ("0000-02-01T10:00:00Z", None),
+    ],
+)
+def test_times_in_other_forms_are_read_too_and_what_is_none_is_refused(at: str, read: str | None) -> None:
+    row = topic_row(PLAIN, key=("id",))
+    message = Message(kafka_values.KafkaRecord(b"1", f'{{"id":1,"at":"{at}"}}'.encode()), 0)
+
+    if read is None:
+        with pytest.raises(RowRefused, match='column "at"'):
+            KafkaValues(lambda: row, "arrow").batch([message], 0)
+    else:
+        assert KafkaValues(lambda: row, "arrow").batch([message], 0)["at"][0].as_py().isoformat() == read
 
 
 def test_a_message_of_several_lines_is_one_row() -> None:

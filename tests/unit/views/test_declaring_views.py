@@ -158,3 +158,14 @@ def test_a_view_by_function_is_the_decorated_name(app: hw.App) -> None:
     assert (latest.name, latest.plan, app.get_view("latest").declared.by) == ("latest", None, ("id",))
     assert latest.declared.location.startswith("tests/unit/views/test_declaring_views.py:")
     assert [view.name for view in app.views] == ["latest"]
+
+
+def test_what_a_file_leaves_open_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HEADWATER_LOG", "kafka://broker:9092?prefix=shop.")
+    monkeypatch.setenv("HEADWATER_STATE", "s3://lake/shop")
+
+    told, own = hw.App("a", home=tmp_path / "a"), hw.App("b", home=tmp_path / "b", state=f"file://{tmp_path}/state")
+
+    assert told.log_address == "kafka://broker:9092?prefix=shop."
+    assert str(told.state) == "s3://lake/shop"
+    assert str(own.state) == f"file://{tmp_path}/state"

@@ -1,12 +1,13 @@
 """JSON lines: the one JSON form of rows, read and written.
 
 What it is: ``json_lines`` reads text into a record batch with the strictness of ``row_conversion.py``; ``json_line``
-and ``batch_to_json_lines`` write it. TIMESTAMP and DATE are ISO-8601 text (never epoch numbers, which have no unit),
+writes it. TIMESTAMP and DATE are ISO-8601 text (never epoch numbers, which have no unit),
 BINARY is base64, DECIMAL a number that never passes through a float, NaN and Infinity are the strings "NaN",
 "Infinity", "-Infinity", and a MAP whose key is not text is a list of [key, value] pairs.
 Invariants: reading a written line gives the same row; a name that occurs twice in an object is refused. A date or time
 outside the years 1 to 9999 is written as a number, which only ``far_times.py`` reads.
-Not here: files and streams (``cli/log/input_files.py``). Read next: ``columns.py``.
+Not here: many rows at once (``json_text.py``), files and streams (``cli/log/input_files.py``).
+Read next: ``columns.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from headwater.log.schema.columns import (
     shorten,
 )
 from headwater.log.schema.nested_columns import Leaves
-from headwater.log.schema.row_conversion import RowConverter, to_rows
+from headwater.log.schema.row_conversion import RowConverter
 
 _write_text = json.JSONEncoder(ensure_ascii=False).encode
 NOT_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -98,13 +99,13 @@ def json_line(row: dict[str, Any]) -> str:
     return _write(row)
 
 
-def batch_to_json_lines(batch: pa.RecordBatch) -> list[str]:
-    """Every row of a batch as a line of JSON.
+def json_text(value: Any) -> str:
+    """One value as JSON.
 
-    >>> batch_to_json_lines(pa.record_batch({"id": [1, 2]}))
-    ['{"id":1}', '{"id":2}']
+    >>> json_text(b"hi"), json_text("hi"), json_text(None)
+    ('"aGk="', '"hi"', 'null')
     """
-    return list(map(json_line, to_rows(batch)))
+    return _write(value)
 
 
 # --- reading ---

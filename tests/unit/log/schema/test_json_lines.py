@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 from headwater.errors import RowRefused
-from headwater.log.schema.json_lines import batch_to_json_lines, json_line, json_lines
+from headwater.log.schema.json_lines import json_line, json_lines
+from headwater.log.schema.json_text import batch_to_json_lines
 from headwater.log.schema.normalization import normalize_schema
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from tests.unit.typed_rows import same, schemas_with_rows
@@ -36,8 +37,10 @@ def refusal(text: Any, ddl: str, **not_null: Any) -> RowRefused:
 def test_rows_written_as_json_read_back_the_same(schema_and_rows: tuple[pa.Schema, list[dict[str, Any]]]):
     schema, rows = schema_and_rows
 
-    lines = batch_to_json_lines(to_batches(rows, schema))
+    batch = to_batches(rows, schema)
+    lines = batch_to_json_lines(batch)
 
+    assert lines == [json_line(row) for row in to_rows(batch)]
     assert all(isinstance(json.loads(line), dict) for line in lines)
     assert same(to_rows(json_lines(lines, schema)), rows)
     assert same(to_rows(json_lines("\n".join(lines).encode(), schema)), rows)
@@ -59,6 +62,28 @@ def test_values_without_a_json_word_have_a_fixed_form():
         '{"at":"2026-01-31T10:00:00Z","local":"2026-01-31T10:00:00.000005","day":"2026-01-31","raw":"/w==",'
         '"price":12345678901234567890.10,"ratio":"-Infinity","by_number":[[1,"a"]],"text":"é\\n"}'
     )
+
+
+def test_lines_of_many_rows_are_those_of_each_row():
+    columns = {
+        '100 % "of" it': pa.array([None, True, False]),
+        "n": pa.array([-(2**63), None, 2**63 - 1]),
+        "text": pa.array(["é", None, '"\\\n\x1f']),
+        "plain": pa.array(["é%s", None, "\x7f"]),
+        "wrong": pa.array([b"a\xff", None, b"b"]).view(pa.string()),
+        "x": pa.array([0.1, None, float("nan")]),
+        "at": pa.array([0, None, 1], pa.timestamp("us", tz="UTC")),
+        "first": pa.array([-62_135_596_800_000_000, None, 253_402_300_799_999_999], pa.timestamp("us")),
+        "far": pa.array([-62_135_596_800_000_001, None, 0], pa.timestamp("us")),
+        "day": pa.array([-719_162, None, 2_932_896], pa.date32()),
+        "far_day": pa.array([-719_163, None, 0], pa.date32()),
+        "empty": pa.nulls(3, pa.timestamp("us")),
+    }
+    batch = pa.record_batch(columns)
+
+    assert batch_to_json_lines(batch) == [json_line(row) for row in to_rows(batch)]
+    assert batch_to_json_lines(batch.slice(0, 0)) == []
+    assert batch_to_json_lines(batch.select([])) == ["{}"] * 3
 
 
 def test_a_decimal_never_passes_through_a_float():

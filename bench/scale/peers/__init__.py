@@ -1,0 +1,1 @@
+"""Other systems that read the same topic of Kafka. Read ``flink_on_kafka.py``."""
