@@ -76,7 +76,7 @@ LONGEST_FIRST = (
 
 # The views' suites over state on an object store: tests/spark, tests/crash. "executors": as on a cluster, where large
 # ticks read and write it without the driver's disk.
-STATE = os.environ.get("HEADWATER_STATE")
+STATE = os.environ.get("HEADWATER_TEST_STATE")
 if STATE in ("folder", "executors"):
     declared_here = AppDeclarations.__init__
 

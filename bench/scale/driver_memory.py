@@ -31,6 +31,8 @@ import psutil
 import pyarrow as pa
 
 import headwater as hw
+from bench.scale.sizes import Sizes
+from bench.views.scale import Lines
 from headwater.testing.spark_cluster import SparkCluster
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.s3_server import CREDENTIALS, S3Server
@@ -152,10 +154,21 @@ class MemoryWatch(threading.Thread):
 # From beginning to end
 
 
-def measured(rows: int) -> None:
-    """Append and tick, round by round, with a line for each."""
+def measure(sizes: Sizes, folder: Path) -> Lines:
+    """The peaks after half of the rows and after all of them."""
+    lines = Lines()
+    peaks = measured(sizes.memory_rows, folder)
+    for passed in (max(1, len(peaks) // 2), len(peaks)):
+        most = max(peaks[:passed], key=lambda each: each["together"])
+        for name, value in most.items():
+            lines.figure(f"driver's memory, {passed * ROUND_ROWS / 1e6:.0f} M rows, {name}", value / 1e9, "GB")
+    return lines
+
+
+def measured(rows: int, place: Path) -> list[dict[str, int]]:
+    """Append and tick, round by round, with a line for each; gives the peaks of each."""
+    found: list[dict[str, int]] = []
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-memory-")))
         os.environ.update(CREDENTIALS)
         (place / "kafka").mkdir()
         kafka, s3 = KafkaBroker(place / "kafka"), S3Server(place / "s3")
@@ -181,12 +194,14 @@ def measured(rows: int) -> None:
             about = json.loads(_told(driver, "tick"))
             wanted = expected(passed)
             assert {name: about[name] for name in wanted} == wanted, (about, wanted)
-            peaks = {name: value / 1e6 for name, value in watch.take().items()}
+            found.append(watch.take())
+            peaks = {name: value / 1e6 for name, value in found[-1].items()}
             print(
                 f"{passed / 1e6:6.0f} {about['ticks']:6d} {about['seconds']:8.1f} {peaks['python']:7.0f}"
                 f" {peaks['java']:5.0f} {peaks['together']:9.0f} {about['heap'] / 1e6:19.0f}",
                 flush=True,
             )
+    return found
 
 
 def _process(*words: str) -> subprocess.Popen[str]:
@@ -221,7 +236,8 @@ def main() -> None:
     else:
         parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
         parser.add_argument("--rows", type=int, default=10_000_000, help="how many rows pass, in rounds of 2 million")
-        measured(parser.parse_args().rows)
+        with tempfile.TemporaryDirectory(prefix="headwater-memory-") as folder:
+            measured(parser.parse_args().rows, Path(folder))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ import runpy
 import sys
 from pathlib import Path
 
+from headwater.errors import InvalidDeclaration
 from headwater.views import thresholds
 from headwater.views.spark import executor_environment
+from headwater.views.spark.cluster_master import check_shared
 
 USUAL = dict(vars(thresholds))  # before the app's file changes them: it makes every tick a large one
 PACKAGES = ("confluent-kafka", "fastavro", "obstore")
@@ -38,6 +40,11 @@ def main(file: str, master: str, *conf: str) -> None:
             print(json.dumps("ticking"), flush=True)
             report = app.tick()
             answer = {view.view: view.jobs for view in report.views}
+        elif command == "share":
+            try:
+                check_shared(app._runtime.spark, Path(word), "somebody asked")
+            except InvalidDeclaration as error:
+                answer = error.message
         elif command == "verify":
             answer = {found.view: found.equal for found in app.verify()}
         elif command == "rebuild":

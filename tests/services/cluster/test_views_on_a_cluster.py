@@ -171,15 +171,17 @@ def test_views_survive_the_loss_of_executors_and_workers(cluster: SparkCluster, 
 def test_executors_share_no_disk_with_the_driver(
     cluster: SparkCluster, kafka: KafkaBroker, s3: S3Server, drivers_disk: Path
 ) -> None:
-    log = f"kafka://{kafka.servers}?prefix=cluster."
-    file = write_shop(drivers_disk / "shop", log=log, state=s3.address("shop"))
-    shop = Shop(file.parent / "home", log)
+    log, home = f"kafka://{kafka.servers}?prefix=cluster.", drivers_disk / "shop" / "home"
+    file = write_shop(home.parent, log=log, state=s3.address("shop"))
+    shop = Shop(home, log)
     shop.change(0)
     driver = ShopDriver(file, cluster.url, drivers_disk / "temporary")
     try:
         first = driver.tells("tick")
         assert all(first.values()), "no stage ran on the cluster"
         assert shop.seen() == shop.expected()
+        assert driver.tells(f"share {home}") == f"the executors do not see the folder {home}"
+        assert driver.tells(f"share {s3.buckets}") is None
 
         (lost, *_) = cluster.executors()
         shop.change(1)

@@ -167,6 +167,8 @@ class Delta:
     def read_from(self, other: Delta) -> None:
         """Let Spark read these rows, which are here and too many for a plan, from the files of their run."""
         self.files, self.stored = other.files, other.stored
+        if self.stored is not None:
+            self.table = None  # executors compute what follows: the driver needs them no more
 
     def moved(self, files: Sequence[Path]) -> None:
         """The files have got other names: a trace has adopted them."""

@@ -102,6 +102,7 @@ class InputRelation:
             self.kind = InputKind.LOG
         self.omitted: Omitted = {}  # records that views leave out, as the manifest says
         self.rows_taken = 0  # by the last tick; at most so many where Spark reads them
+        self.rows_per_offset = 1.0  # as the rows that wait tell, where an offset is not a row
         self.changes_only = changes_only  # stages read only its changes, never its content: see ``prepare.py``
 
     def with_changes_only(self) -> InputRelation:
@@ -154,6 +155,8 @@ class InputRelation:
             rows, size, position = rows + batch.num_rows, size + batch.data.nbytes, batch.next_offset
             if rows >= SAMPLE_ROWS:
                 break
+        if not self.is_gapless:
+            self.rows_per_offset = rows / max(1, position - begin)
         row_bytes = max(1, size // max(1, rows))
         rows_max = min(thresholds.TICK_ROWS_MAX, max(1, thresholds.TICK_BYTES_MAX // row_bytes))
         return rows_max if self.is_gapless else max(1, rows_max * max(1, position - begin) // max(1, rows))
@@ -299,9 +302,10 @@ class InputRelation:
 
     def _is_large(self, start: Mapping[int, int], stop: Mapping[int, int]) -> bool:
         """Whether Spark reads the range: its rows are too many for the driver, or may be."""
-        by_row = self.is_gapless or self.key  # else a message may hold a thousand rows
-        few = thresholds.TASK_ROWS_MAX if by_row else min(LOCAL_MESSAGES_MAX, thresholds.TASK_ROWS_MAX)
-        return _offsets(start, stop) > few
+        if self.is_gapless or self.key or not self.is_log_backed:
+            return _offsets(start, stop) * self.rows_per_offset > thresholds.TASK_ROWS_MAX
+        # A message may hold a thousand rows, and none was looked into.
+        return _offsets(start, stop) > min(LOCAL_MESSAGES_MAX, thresholds.TASK_ROWS_MAX)
 
     def _added(self, start: Mapping[int, int], stop: Mapping[int, int]) -> Delta:
         begin = {number: start.get(number, 0) for number in stop}
