@@ -31,7 +31,7 @@ from headwater.cli.connectors import (
     sync_command,
 )
 from headwater.cli.doctor import doctor_command
-from headwater.cli.log import check_commands, group_commands, lag_commands, topic_commands
+from headwater.cli.log import check_commands, group_commands, lag_commands, mirror_commands, topic_commands
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
 from headwater.cli.server import key_commands, serve_command
 from headwater.cli.views import view_commands
@@ -118,6 +118,8 @@ app.command("sync", rich_help_panel=IN_AND_OUT)(sync_command.sync)
 app.command("search", rich_help_panel=IN_AND_OUT)(search_command.search)
 app.command("check", rich_help_panel=CARE)(check_commands.check)
 app.command("maintain", rich_help_panel=CARE)(check_commands.maintain)
+app.command("mirror", rich_help_panel=CARE)(mirror_commands.mirror)
+app.command("migrate", rich_help_panel=CARE)(mirror_commands.migrate)
 
 
 def _show_version(wanted: bool) -> None:

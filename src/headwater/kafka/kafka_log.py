@@ -19,16 +19,8 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from headwater.clock import Clock
-from headwater.durations import Duration, to_seconds
-from headwater.errors import (
-    ClosedError,
-    DeclarationConflict,
-    LogUnavailable,
-    Misuse,
-    NotYetCovered,
-    Unavailable,
-    UnknownTopic,
-)
+from headwater.durations import Duration
+from headwater.errors import ClosedError, DeclarationConflict, LogUnavailable, Misuse, Unavailable, UnknownTopic
 from headwater.hints import suggestion
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_appender import KafkaAppends
@@ -41,6 +33,7 @@ from headwater.kafka.kafka_topic import SEEN_SECONDS_MAX, SEEN_STEP_S, KafkaTopi
 from headwater.kafka.kafka_transactions import KafkaRecord, Places, Positions
 from headwater.kafka.kafka_unit import KafkaUnit
 from headwater.kafka.kafka_wakes import KafkaWakes
+from headwater.log import topic_reader
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.contract import Capability, EventTopic, Stops
 from headwater.log.home import Log
@@ -348,20 +341,8 @@ class KafkaLog:
 
     def wait_for(self, token: Token | str, *, timeout: Duration = "30 seconds") -> None:
         """Wait until the log holds what a token names."""
-        wanted = Token.parse(token) if isinstance(token, str) else token
-        seconds = to_seconds(timeout, what="timeout")
-        deadline = self.clock.monotonic() + seconds
-        for name, offsets in wanted.frontier.items():
-            topic = self.get_topic(name)
-            for partition, offset in offsets.items():
-                left = deadline - self.clock.monotonic()
-                if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
-                    raise NotYetCovered(
-                        f"the log at {self.shown} has not got {wanted} after {seconds:g} s",
-                        detail=f"Its topic {name} ends at {topic.end_offsets()}.",
-                        hint="Is the token of another log? Or does another program hold a transaction open?",
-                        topic=name,
-                    )
+        hint = "Is the token of another log? Or does another program hold a transaction open?"
+        topic_reader.wait_for(self, token, timeout, who=f"the log at {self.shown}", hint=hint)
 
     # Life
 

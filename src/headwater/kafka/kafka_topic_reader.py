@@ -17,9 +17,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
-import pyarrow as pa
 
-from headwater.clock import Clock, to_us
+from headwater.clock import to_us
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import OffsetOutOfRange
 from headwater.kafka.kafka_ranges import RangeReader
@@ -29,8 +28,8 @@ from headwater.log.catalog.registry import TopicRow
 from headwater.log.storage.file_listing import Range
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.wake import Waker
+from headwater.log.topic_declaration import DeclaredTopic
 from headwater.log.topic_reader import Place, ReadOptions, check_columns, check_partitions, offsets_for
-from headwater.log.topic_settings import TopicSettings
 
 if TYPE_CHECKING:
     from headwater.kafka.kafka_log import KafkaLog
@@ -40,11 +39,11 @@ BATCH_ROWS = 65_536
 FOLLOW_S = 1.0
 
 
-class KafkaTopicReader:
+class KafkaTopicReader(DeclaredTopic):
     """The declaration, offsets and rows of one topic."""
 
     def __init__(self, log: KafkaLog, row: TopicRow) -> None:
-        self.log = log
+        self.log: KafkaLog = log
         self._row = row
         self.kafka_name = log.kafka_name(row.name)
         self.values = KafkaValues(self.row, log.place.rows)
@@ -59,10 +58,6 @@ class KafkaTopicReader:
 
     # Declaration
 
-    def row(self) -> TopicRow:
-        """The declaration as this process last saw it."""
-        return self._row
-
     def refresh(self) -> None:
         """See the declaration as it is now."""
         self._row = self.log.declared(self._row)
@@ -70,36 +65,6 @@ class KafkaTopicReader:
     def follow(self, row: TopicRow) -> None:
         """Take a newer declaration over."""
         self._row = row
-
-    @property
-    def id(self) -> int:
-        """A number that is another one when the topic was deleted and made again."""
-        return self._row.id
-
-    @property
-    def name(self) -> str:
-        """The topic's name, without the log's prefix."""
-        return self._row.name
-
-    @property
-    def settings(self) -> TopicSettings:
-        """Everything declared besides the columns."""
-        return self._row.settings
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, in the latest version."""
-        return self._row.schema
-
-    @property
-    def schema_version(self) -> int:
-        """The latest version's number, from 1."""
-        return self._row.version
-
-    @property
-    def clock(self) -> Clock:
-        """The log's clock."""
-        return self.log.clock
 
     # Offsets
 

@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from headwater.clock import Clock
 from headwater.durations import Duration, to_seconds
-from headwater.errors import ClosedError, NotYetCovered, ReadOnlyHome, UnknownTopic
+from headwater.errors import ClosedError, ReadOnlyHome, UnknownTopic
 from headwater.hints import suggestion
+from headwater.log import topic_reader
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.home_folder import prepare
 from headwater.log.catalog.registry import Registry, TopicRow
@@ -260,22 +261,10 @@ class Log:
             ...
         headwater.errors.NotYetCovered: this home has not got orders:0=2 after 0 s
           Its topic orders ends at {0: 1}.
-          Hint: Is the token of another home? Its topics must be copied here: headwater sync.
+          Hint: Is the token of another home? Its topics must be copied here: headwater mirror.
         """
-        wanted = Token.parse(token) if isinstance(token, str) else token
-        seconds = to_seconds(timeout, what="timeout")
-        deadline = self.clock.monotonic() + seconds
-        for name, offsets in wanted.frontier.items():
-            topic = self.get_topic(name)
-            for partition, offset in offsets.items():
-                left = deadline - self.clock.monotonic()
-                if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
-                    raise NotYetCovered(
-                        f"this home has not got {wanted} after {seconds:g} s",
-                        detail=f"Its topic {name} ends at {topic.end_offsets()}.",
-                        hint="Is the token of another home? Its topics must be copied here: headwater sync.",
-                        topic=name,
-                    )
+        hint = "Is the token of another home? Its topics must be copied here: headwater mirror."
+        topic_reader.wait_for(self, token, timeout, who="this home", hint=hint)
 
     def transaction(
         self,

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.clock import Clock
 from headwater.errors import DeclarationConflict, InvalidDeclaration
 from headwater.hints import suggestion
 from headwater.log.catalog.registry import Registry, TopicRow
@@ -87,6 +88,54 @@ class WantedTopic:
         if any(earlier.equals(wanted) for earlier in row.schemas.values()):
             return settings, row.schema
         return settings, evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
+
+
+class DeclaredTopic:
+    """The declaration of a topic as a process sees it, whichever log stores it.
+
+    >>> import headwater as hw, tempfile
+    >>> topic = hw.Log(tempfile.mkdtemp()).topic("t", "x INT", partitions=2)
+    >>> isinstance(topic, DeclaredTopic), topic.name, topic.settings.partitions, topic.schema.names
+    (True, 't', 2, ['x'])
+    """
+
+    log: Any  # each kind of topic has its own
+    _row: TopicRow
+
+    def row(self) -> TopicRow:
+        """The declaration as this process last saw it."""
+        return self._row
+
+    @property
+    def id(self) -> int:
+        """The topic's number; another one when it was deleted and made again."""
+        return self._row.id
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._row.name
+
+    @property
+    def settings(self) -> TopicSettings:
+        """Everything declared besides the columns."""
+        return self._row.settings
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in the latest version."""
+        return self._row.schema
+
+    @property
+    def schema_version(self) -> int:
+        """The latest version's number, from 1."""
+        return self._row.version
+
+    @property
+    def clock(self) -> Clock:
+        """The log's clock."""
+        clock: Clock = self.log.clock
+        return clock
 
 
 def wanted_topic(name: str, schema: str | pa.Schema, values: Mapping[str, Any], *, multiset: bool) -> WantedTopic:

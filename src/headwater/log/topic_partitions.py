@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from headwater.clock import Clock, to_us
+from headwater.clock import to_us
 from headwater.durations import Duration, to_seconds
 from headwater.log import topic_reader
 from headwater.log.catalog.registry import TopicRow
@@ -26,17 +24,17 @@ from headwater.log.storage.partition_tail import deleted
 from headwater.log.storage.partition_writer import PartitionWriter
 from headwater.log.storage.sealed_segment import SealedSegment
 from headwater.log.storage.wake import Waker
-from headwater.log.topic_settings import TopicSettings
+from headwater.log.topic_declaration import DeclaredTopic
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
 
 
-class TopicPartitions:
+class TopicPartitions(DeclaredTopic):
     """The partitions of one topic."""
 
     def __init__(self, log: Log, row: TopicRow) -> None:
-        self.log = log
+        self.log: Log = log
         self._row = row
         self._refresh_lock = threading.Lock()
         self._make_handles()
@@ -77,40 +75,6 @@ class TopicPartitions:
         self.log.note_recovery(self, partition.number, recovery)
 
     # Declaration
-
-    def row(self) -> TopicRow:
-        """The catalog's row, as cached by this process."""
-        return self._row
-
-    @property
-    def id(self) -> int:
-        """The topic's number in this home; never used again."""
-        return self._row.id
-
-    @property
-    def name(self) -> str:
-        """The topic's name."""
-        return self._row.name
-
-    @property
-    def settings(self) -> TopicSettings:
-        """Everything declared besides the columns."""
-        return self._row.settings
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns, in the latest version."""
-        return self._row.schema
-
-    @property
-    def schema_version(self) -> int:
-        """The latest version's number, from 1."""
-        return self._row.version
-
-    @property
-    def clock(self) -> Clock:
-        """The log's clock."""
-        return self.log.clock
 
     @property
     def directory(self) -> Path:

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict
 
-from headwater.durations import Duration
-from headwater.errors import InvalidDeclaration, OffsetOutOfRange
+from headwater.durations import Duration, to_seconds
+from headwater.errors import InvalidDeclaration, NotYetCovered, OffsetOutOfRange
 from headwater.log.batch import Batch
 from headwater.log.schema.event_metadata import METADATA_COLUMNS, Metadata
 from headwater.log.storage.partition_reader import BATCH_ROWS, PartitionReader
 from headwater.log.token import Token
 
 if TYPE_CHECKING:
-    from headwater.log.contract import EventTopic
+    from headwater.log.contract import EventLog, EventTopic
     from headwater.log.topic import Topic
     from headwater.log.topic_partitions import TopicPartitions
 
@@ -146,6 +146,24 @@ def read_partition(
         yield from reader.read(start, end if stop is None else min(stop, end), wanted, rows_max or BATCH_ROWS)
     finally:
         idle.give_back(reader)
+
+
+def wait_for(log: EventLog, token: Token | str, timeout: Duration, *, who: str, hint: str) -> None:
+    """Wait until a log holds what a token names; see ``Log.wait_for``. ``who`` is the log in the error's sentence."""
+    wanted = Token.parse(token) if isinstance(token, str) else token
+    seconds = to_seconds(timeout, what="timeout")
+    deadline = log.clock.monotonic() + seconds
+    for name, offsets in wanted.frontier.items():
+        topic = log.get_topic(name)
+        for partition, offset in offsets.items():
+            left = deadline - log.clock.monotonic()
+            if offset > 0 and not topic.wait({partition: offset - 1}, timeout=max(0.0, left)):
+                raise NotYetCovered(
+                    f"{who} has not got {wanted} after {seconds:g} s",
+                    detail=f"Its topic {name} ends at {topic.end_offsets()}.",
+                    hint=hint,
+                    topic=name,
+                )
 
 
 def last_rows(topic: EventTopic, partition: int, stop: int, columns: Sequence[str] | None = None) -> list[Batch]:

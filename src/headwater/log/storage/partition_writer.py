@@ -26,6 +26,7 @@ from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits.append_request import AppendRequest, StaleSchema, taken_over
 from headwater.log.commits.commit_records import CommitRecords
 from headwater.log.commits.cut_numbers import CutCounter
+from headwater.log.commits.handed_over import refuse_handed_over
 from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.storage.active_segment import Frame, Stamp, arrow_bases, rows_of, segment_name
 from headwater.log.storage.file_descriptors import open_file
@@ -151,6 +152,7 @@ class PartitionWriter:
 
     def _unseen(self, one: AppendRequest) -> list[Frame]:
         """The frames of an append that are not in the log yet; raises when it is refused."""
+        refuse_handed_over(self.directory.parent, self.topic().name)
         if one.version != self._version():
             raise StaleSchema
         for condition in one.conditions:

@@ -1,0 +1,280 @@
+"""Mirror: the topics of one log, copied into another and kept in step.
+
+What it is: ``LogMirror``, which declares the topics of a source in a target, copies their rows partition by partition,
+and goes on with what comes.
+Invariants: a batch of rows and the position behind it in the source are one transaction of the target, so a mirror that
+is killed goes on where it was: nothing is missing and nothing there twice. Of two mirrors of the same topics one is
+refused. Rows keep their columns, their keys, deletions, event times and metadata; the rows of a key keep their order,
+and of a topic without a key those of a partition. A topic that has rows of other origin is refused.
+Not here: what a log stores of a position (``log/commits/stored_positions.py``), comparing (``log_checksum.py``).
+Read next: ``log_checksum.py``; ``docs/mirror.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.errors import DeclarationConflict, Unavailable, UnknownTopic
+from headwater.hints import suggestion
+from headwater.log.batch import Batch
+from headwater.log.commits.handed_over import hand_over, take_back
+from headwater.log.commits.stored_positions import PositionMoved
+from headwater.log.contract import Capability, EventLog, EventTopic, EventTransaction, require
+from headwater.log.home import Log
+from headwater.log.schema.event_metadata import METADATA_COLUMNS
+from headwater.log.schema.normalization import WEIGHT
+from headwater.log.topic import Topic
+from headwater.log.topic_settings import FOREVER
+from headwater.sinks.runner.sink_status import home_id
+from headwater.upkeep.log_checksum import checksum_of, same_columns
+
+ROWS_MAX = 20_000  # in one transaction of the target
+WAIT_S = 1.0
+NOT_COPIED = ("archive", "captured_by")  # a place of the source's machine; and captures write for themselves
+
+
+@dataclass(frozen=True)
+class MirrorProgress:
+    """How far the copy of one topic is: rows that were copied by this process, and offsets that are left."""
+
+    topic: str
+    rows: int
+    left: int
+
+
+@dataclass(frozen=True)
+class TopicComparison:
+    """The rows of a topic in both logs. ``equal``: the same rows, in the same order of each key or partition."""
+
+    topic: str
+    rows: int
+    rows_there: int
+    equal: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The shape programs get."""
+        return asdict(self)
+
+
+class LogMirror:
+    """A copy of one log's topics in another log.
+
+    >>> import headwater as hw, tempfile
+    >>> source, target = hw.Log(tempfile.mkdtemp()), hw.Log(tempfile.mkdtemp())
+    >>> orders = source.topic("orders", "id INT, item STRING", key="id")
+    >>> _ = orders.append([{"id": 1, "item": "cup"}, {"id": 2, "item": "pot"}])
+    >>> _ = orders.delete([{"id": 1}])
+    >>> mirror = LogMirror(source, target)
+    >>> mirror.catch_up(), mirror.catch_up()
+    (3, 0)
+    >>> [row["id"] for row in target.get_topic("orders").rows()], mirror.compare()
+    ([1, 2, 1], [TopicComparison(topic='orders', rows=3, rows_there=3, equal=True)])
+    """
+
+    def __init__(
+        self,
+        source: EventLog,
+        target: EventLog,
+        *,
+        topics: Sequence[str] = (),
+        on_progress: Callable[[MirrorProgress], None] | None = None,
+    ) -> None:
+        require(target, Capability.TRANSACTIONS, "a mirror")
+        self.source = source
+        self.target = target
+        self._on_progress = on_progress
+        self._identity = home_id(source) if isinstance(source, Log) else ""  # Kafka's topics have ids of their own
+        self._pairs: dict[str, _TopicCopy] = {}
+        self._wanted = list(topics)
+        for name in topics:
+            if source.find_topic(name) is None:
+                raise UnknownTopic(
+                    f'no topic "{name}" in the log at {source.shown}',
+                    hint=suggestion(name, source.topic_names()),
+                    topic=name,
+                )
+        self.look()
+
+    def look(self) -> list[str]:
+        """Declare the source's topics in the target; returns their names. Later calls find topics that came since."""
+        for topic in self.source.topics():
+            wanted = topic.name in self._wanted if self._wanted else is_copied(topic)
+            if wanted and topic.name not in self._pairs:
+                self._pairs[topic.name] = _TopicCopy(topic, declared(self.target, topic), self._identity)
+        return sorted(self._pairs)
+
+    def left_out(self) -> list[str]:
+        """The topics that are not copied: those of the system, and captured tables."""
+        return sorted(set(self.source.topic_names()) - set(self._pairs))
+
+    def catch_up(self, stopping: Callable[[], bool] = lambda: False) -> int:
+        """Copy what the source holds now; returns how many rows."""
+        copied = 0
+        for copy in self._pairs.values():
+            ends = copy.source.end_offsets()
+            for number in ends:
+                for rows in copy.catch_up(number, ends[number]):
+                    copied += rows
+                    if self._on_progress is not None:
+                        self._on_progress(MirrorProgress(copy.source.name, copy.rows, copy.left(ends)))
+                    if stopping():
+                        return copied
+        return copied
+
+    def follow(self, stopping: Callable[[], bool]) -> None:
+        """Copy, and go on with what comes, until ``stopping``."""
+        while not stopping():
+            self.look()
+            if not self.catch_up(stopping) and not stopping():
+                self._wait()
+
+    def _wait(self) -> None:
+        """Until a topic grows, or a second is over."""
+        first = next(iter(self._pairs.values()), None)
+        if first is None:
+            self.source.clock.sleep(WAIT_S)
+        else:
+            first.source.wait(first.source.end_offsets(), timeout=WAIT_S / max(1, len(self._pairs)))
+
+    def hand_over(self, to: str) -> bool:
+        """Let no process write to the source's topics any more, and copy what came before; whether that is possible.
+
+        A log on Kafka cannot refuse what other programs write: there it is the user who stops them.
+        """
+        topics = self._own_topics()
+        for topic in topics:
+            hand_over(topic, to)
+        self.catch_up()
+        return bool(topics) or not self._pairs
+
+    def take_back(self) -> None:
+        """Let processes write to the source again."""
+        for topic in self._own_topics():
+            take_back(topic)
+
+    def _own_topics(self) -> list[Topic]:
+        return [copy.source for copy in self._pairs.values() if isinstance(copy.source, Topic)]
+
+    def compare(self) -> list[TopicComparison]:
+        """Compare both logs, up to what was copied; reads all of it."""
+        found = []
+        for name, copy in sorted(self._pairs.items()):
+            if not same_columns(copy.source.schema, copy.target.schema):
+                found.append(TopicComparison(name, -1, -1, equal=False))
+                continue
+            here, there = checksum_of(copy.source, copy.positions()), checksum_of(copy.target)
+            found.append(TopicComparison(name, here.rows, there.rows, here == there))
+        return found
+
+
+class _TopicCopy:
+    """One topic and its copy."""
+
+    def __init__(self, source: EventTopic, target: EventTopic, identity: str) -> None:
+        self.source = source
+        self.target = target
+        self.rows = 0
+        self._reader = f"mirror {identity}/{source.name}/{source.id}"
+        self._at: dict[int, str | None] = {
+            number: target.log.stored_position(self._name(number)) for number in range(source.settings.partitions)
+        }
+        if any(target.end_offsets().values()) and not any(self._at.values()):
+            raise DeclarationConflict(
+                f'topic "{target.name}" of the log at {target.log.shown} has rows, and not from this source',
+                hint="Mirror into a log that has no topic of this name.",
+                topic=target.name,
+            )
+
+    def _name(self, number: int) -> str:
+        return f"{self._reader}/{number}"
+
+    def positions(self) -> dict[int, int]:
+        """The offset of each partition up to which it was copied."""
+        starts = self.source.start_offsets()
+        return {number: max(starts[number], int(at or 0)) for number, at in self._at.items()}
+
+    def left(self, ends: Mapping[int, int]) -> int:
+        """How many offsets are still to be copied."""
+        return sum(max(0, ends[number] - at) for number, at in self.positions().items())
+
+    def catch_up(self, number: int, end: int) -> Iterator[int]:
+        """Copy one partition up to an offset; the number of rows of each transaction."""
+        start = self.positions()[number]
+        if start >= end:
+            return
+        self.source.refresh()
+        if not same_columns(self.source.schema, self.target.schema):  # columns that came since
+            self.target = declared(self.target.log, self.source)
+        extra = [*METADATA_COLUMNS, *(["_deleted"] if self.source.settings.key else [])]
+        columns = [*self.target.schema.names, *extra]
+        for batch in self.source.read_partition(number, start, stop=end, columns=columns, rows_max=ROWS_MAX):
+            self._copy(number, batch)
+            yield batch.num_rows
+
+    def _copy(self, number: int, batch: Batch) -> None:
+        before, after = self._at[number], str(batch.next_offset)
+        try:
+            with self.target.log.transaction() as t:
+                self._rows(t, number, batch.data)
+                t.store_position(self._name(number), before=before, after=after)
+        except PositionMoved:
+            raise Unavailable(
+                f'another process mirrors topic "{self.source.name}" to the log at {self.target.log.shown}',
+                hint="Stop one of the two.",
+            ) from None
+        self._at[number] = after
+        self.rows += batch.num_rows
+
+    def _rows(self, transaction: EventTransaction, number: int, data: pa.RecordBatch) -> None:
+        partition = None if self.source.settings.routed_by else number
+        shown = data.select([*self.target.schema.names, *_said(data)])
+        if "_deleted" not in data.schema.names:
+            if data.num_rows:
+                transaction.append_batch(self.target, shown, partition=partition)
+            return
+        marks = data.column("_deleted").to_numpy(zero_copy_only=False)
+        edges = [0, *(np.flatnonzero(marks[1:] != marks[:-1]) + 1).tolist(), len(marks)] if len(marks) else [0]
+        for first, stop in pairwise(edges):
+            part = shown.slice(first, stop - first)
+            transaction.append_batch(self.target, part, deleted=bool(marks[first]), partition=partition)
+
+
+def _said(data: pa.RecordBatch) -> list[str]:
+    """The metadata columns, where any row has metadata."""
+    told = any(data.column(name).null_count < data.num_rows for name in METADATA_COLUMNS)
+    return list(METADATA_COLUMNS) if told else []
+
+
+def is_copied(topic: EventTopic) -> bool:
+    """Whether a mirror of all topics takes this one: not those of the system, which name offsets, nor captured tables.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> [is_copied(log.topic(name, "x INT")) for name in ("orders", "_heartbeats")]
+    [True, False]
+    """
+    return not topic.name.startswith("_") and topic.settings.captured_by is None
+
+
+def declared(log: EventLog, like: EventTopic) -> EventTopic:
+    """The topic of the same name, columns and settings in another log."""
+    settings = like.settings
+    schema = pa.schema([field for field in like.schema if field.name != WEIGHT or not like.row().is_multiset])
+    forever: dict[str, Any] = {name: getattr(settings, name) for name in FOREVER if getattr(settings, name)}
+    known = log.find_topic(like.name)
+    if like.row().is_multiset:
+        topic = log.multiset(like.name, schema, **forever)
+    else:
+        topic = log.topic(like.name, schema, **forever)
+    if known is None:
+        names = [field.name for field in fields(settings) if field.name not in (*FOREVER, *NOT_COPIED)]
+        changes = {name: getattr(settings, name) for name in names}
+        if any(getattr(topic.settings, name) != value for name, value in changes.items()):
+            topic.change_settings(**changes)
+    return topic
