@@ -31,7 +31,6 @@ from headwater.log.schema.event_metadata import METADATA_COLUMNS
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.topic import Topic
 from headwater.log.topic_settings import FOREVER
-from headwater.sinks.runner.sink_status import home_id
 from headwater.upkeep.log_checksum import checksum_of, same_columns
 
 ROWS_MAX = 20_000  # in one transaction of the target
@@ -89,7 +88,7 @@ class LogMirror:
         self.source = source
         self.target = target
         self._on_progress = on_progress
-        self._identity = home_id(source) if isinstance(source, Log) else ""  # Kafka's topics have ids of their own
+        self._identity = source.identity if isinstance(source, Log) else ""  # Kafka's topics have ids of their own
         self._pairs: dict[str, _TopicCopy] = {}
         self._wanted = list(topics)
         for name in topics:
