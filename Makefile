@@ -12,7 +12,7 @@ RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_D
 # Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
 TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
+.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -23,6 +23,11 @@ help:  ## this list
 
 demo: .venv/.ready  ## a live shop: capture, views, a dashboard, two kills, and a check of everything, in two or three minutes
 	@$(RUN) .venv/bin/headwater demo $(ARGS)
+
+demo-cluster: .venv/.ready  ## the same app on Kafka, a Spark cluster, S3 and PostgreSQL, each of which is killed; about four minutes
+	@bash bench/setup.sh
+	@bash tools/services.sh
+	@$(RUN) .venv/bin/python -m tools.demo_cluster $(ARGS)
 
 test: .venv/.ready  ## all tests, with the examples in docstrings, README and docs
 	@bash bench/setup.sh
