@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet, InletDeclaration
+    from headwater.sinks.postgres.postgres_serving import PostgresServing
     from headwater.sinks.runner.declared_sinks import DeclaredSinks, SinkHandle
     from headwater.sinks.sink import Sink
     from headwater.views.runtime import AppRuntime
@@ -52,6 +53,7 @@ class AppDeclarations:
         *,
         log: str | None = None,
         state: str | None = None,
+        serve: str | None = None,
         spark: Mapping[str, str] | None = None,
         on_error: OnError = "stop",
     ) -> None:
@@ -71,6 +73,20 @@ class AppDeclarations:
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
         self._made_runtime: AppRuntime | None = None
         self._services = AppServices(self)
+        self.serving: PostgresServing | None = None  # None: only from this machine's disk
+        if serve is not None:
+            self._serve_from(serve)
+
+    def _serve_from(self, address: str) -> None:
+        from headwater.sinks.postgres.postgres_serving import ALL_VIEWS, NAME, PostgresServing
+
+        if not address.startswith(("postgresql://", "postgres://")):
+            raise InvalidDeclaration(
+                f"views cannot be served from {address.partition('://')[0]!r}",
+                hint='Write serve="postgresql://user@host/database", or leave it out.',
+            )
+        self.serving = PostgresServing(address, self.name)
+        self.sinks.declare(ALL_VIEWS, self.serving, NAME, self.serving.task)
 
     @property
     def log(self) -> EventLog:

@@ -43,6 +43,7 @@ from headwater.server.server_settings import ServerSettings
 from headwater.server.status.lag_history import LagHistory
 from headwater.server.status.status_reader import StatusReader
 from headwater.server.status.topic_rates import TopicRates
+from headwater.sinks.postgres.postgres_served_rows import PostgresServedRows
 from headwater.views.lifecycle.stalls import topics_read
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_store import ServingStore, store_path
@@ -74,7 +75,9 @@ class ServerState:
         path = store_path(self.log.home, app.name)
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.store = ServingStore(path)
+        # A server that runs no engine reads where the engine, on another machine, brings the rows.
+        remote = app.serving if supervisor is None else None
+        self.store = ServingStore(path) if remote is None else PostgresServedRows(remote)
         self.manifests = app._runtime.manifests  # it has no Spark before a tick
         self.committed = CommittedChanges(self.manifests, self.folder, self.log.local.files)
         self.rates = TopicRates()
@@ -272,7 +275,9 @@ class ServerState:
         async def look() -> bool | None:
             return await self.read(self._covers, token, views)
 
-        if not await self.until(look, timeout):
+        # Nothing wakes this process when rows come to another machine.
+        again = 1.0 if isinstance(self.store, ServingStore) else self.store.look_s
+        if not await self.until(look, timeout, again):
             raise NotYetCovered(
                 f'the views of app "{self.app.name}" have not reached {token} after {timeout:g} s',
                 detail=f"The engine is {self.engine.state}.",

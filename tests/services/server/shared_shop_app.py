@@ -9,6 +9,7 @@ app = hw.App(
     home=os.environ["SHARED_SHOP_HOME"],
     log=os.environ["SHARED_SHOP_LOG"],
     state=os.environ["SHARED_SHOP_STATE"],
+    serve=os.environ["SHARED_SHOP_SERVE"],
     spark={"spark.master": "local[2]"},
 )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headwater.testing.postgres_server import PostgresServer
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.s3_server import CREDENTIALS, S3Server
 from tests.services.server.followers import EventFollower
@@ -29,13 +30,24 @@ def place(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("machines")
     server = S3Server(folder)
     server.start()
+    postgres = PostgresServer()
+    postgres.start()
     yield {
         **CREDENTIALS,
+        "SHARED_SHOP_SERVE": postgres.dsn,
         "SHARED_SHOP_LOG": f"kafka://{kafka.servers}?prefix={uuid.uuid4().hex[:8]}.",
         "SHARED_SHOP_STATE": server.address("shop", settings="&lease_seconds=3"),
         "SHARED_SHOP_SINK": str(folder / "sink.db"),
     }
     server.kill()
+    postgres.stop()
+
+
+def reader(name: str, place: dict[str, str], folder: Path) -> ServerProcess:
+    """A server that runs no engine, and has nothing on its disk."""
+    home = folder / name / "home"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    return ServerProcess(home, app=APP, environment={**place, "SHARED_SHOP_HOME": str(home)})
 
 
 def machine(name: str, place: dict[str, str], folder: Path) -> ServerProcess:
@@ -82,6 +94,15 @@ def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, s
     first = upsert(one, (1, "DE", 5), (2, "FR", 7))
     assert revenue(one, first) == {"DE": 5, "FR": 7}
 
+    # Two servers without an engine read from PostgreSQL.
+    three, four = reader("three", place, tmp_path), reader("four", place, tmp_path)
+    assert revenue(three, first) == revenue(four, first) == {"DE": 5, "FR": 7}
+    assert three.get("/v1/views/revenue/rows?key=FR")["rows"] == [{"country": "FR", "total": 7}]
+    assert three.get('/v1/views/revenue/rows?where={"total":5}')["rows"] == [{"country": "DE", "total": 5}]
+    assert "Ask PostgreSQL itself" in four.post("/v1/query", {"sql": "SELECT 1"}, status=400)["error"]["hint"]
+    eventually(lambda: health(four)["ready"])
+    assert health(four)["role"] == "reader"
+
     # The second machine stands by. It takes rows in, and answers, since the log and the state are not of one machine.
     two = machine("two", place, tmp_path)
     eventually(lambda: health(two)["role"] == "standby", SPARK_S)
@@ -104,8 +125,10 @@ def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, s
     assert not runs(stalled)
     assert revenue(one, third) == expected
     eventually(lambda: delivered(place) == expected)
+    assert revenue(three, third) == revenue(four, third) == expected
 
-    # Kill -9 of all of the second machine.
+    # Kill -9 of all of the second machine, and of one of the readers.
+    three.kill()
     engine = engine_of(two)
     os.killpg(engine, signal.SIGKILL)
     two.kill()
@@ -113,6 +136,7 @@ def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, s
     expected = {"DE": 2, "FR": 70, "IT": 1, "PL": 6}
     assert revenue(one, fourth) == expected
     assert (health(one)["role"], health(one)["engine"]["epoch"]) == ("active", before["epoch"] + 2)
+    assert revenue(four, fourth) == expected
     assert [each["equal"] for each in one.post("/v1/views/revenue/verify")["views"]] == [True]
     eventually(lambda: delivered(place) == expected)
 
@@ -121,4 +145,5 @@ def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, s
     assert follower.wait_for(one.get("/v1/status")["tick"]["tick"]).rows == expected
     assert (follower.copy.resets, follower.copy.snapshots) == (0, 1)
     follower.stop()
+    four.stop()
     one.stop()

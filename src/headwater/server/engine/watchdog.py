@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.log.maintenance.alerts import note_engine
 from headwater.server.engine.supervisor import NONE, RUNNING, STANDBY, STARTING
+from headwater.views.lifecycle.active_process import ActiveProcess
 from headwater.views.lifecycle.stalls import PATIENCE, StallFinding, StallWatch
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Watchdog:
         self._watch = StallWatch(
             state.log, state.app.name, state.topics_read, state.folder, limit_seconds=state.settings.stalled_seconds_max
         )
+        self._active = ActiveProcess(state.manifests, state.folder, state.log.clock)
+        self._gone = False
         self.found = StallFinding()
         self.looked_s = 0.0  # when, by the monotonic clock; 0: not yet
         self._alerted_at: int | None = -1  # the tick; before the first look perhaps by a server before this one
@@ -53,7 +56,7 @@ class Watchdog:
     async def _look(self) -> None:
         state = self._state
         engine = state.engine
-        await state.read(state.manifests.follow)
+        self._gone = await state.read(self._active.is_gone)  # where the state is on a store, it follows the commits
         found = await state.read(lambda: self._watch.look(about=(engine.state, engine.pid)))
         self.found, self.looked_s = found, time.monotonic()
         if engine.state == RUNNING and engine.epoch is not None and found.epoch > engine.epoch and not state.closing:
@@ -97,13 +100,17 @@ class Watchdog:
         note_engine(self._state.log.local, self._state.app.name, None, {})
         self._alerted_at = None
 
+    def _runs(self) -> bool:
+        """Whether some process runs the app: of this home by its lock, of another machine by its lease."""
+        return self.found.alive if self._state.manifests.lease_seconds is None else not self._gone
+
     def to_dict(self) -> dict[str, Any]:
         """The finding, for the status."""
         found = self.found
         return {
             "stalled": found.sentence if found.stalled else None,
             "waiting_rows": found.waiting_rows,
-            "running": found.alive or self._state.engine.state != NONE or not self.looked_s,
+            "running": self._runs() or self._state.engine.state != NONE or not self.looked_s,
         }
 
     def reasons(self) -> list[str]:
@@ -114,7 +121,7 @@ class Watchdog:
             said.append("the server stops")
         if not state.app.views:
             return said
-        if engine.state == NONE and self.looked_s and not found.alive:
+        if engine.state == NONE and self.looked_s and not self._runs():
             said.append("the app does not run: this server has no engine, and no other process runs the app")
         elif engine.state not in (RUNNING, NONE, STANDBY):
             reason = f": {engine.error['message']}" if engine.error else ""

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import BaseModel, Field
 
-from headwater.errors import InvalidQuery, UnknownSink
+from headwater.errors import InvalidQuery, Misuse, UnknownSink
 from headwater.hints import suggestion
 from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted
 from headwater.server.http.request_bodies import Seconds
+from headwater.sinks.postgres.postgres_served_rows import PostgresServedRows
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
@@ -66,6 +67,11 @@ def router(state: ServerState) -> APIRouter:
             answer, body = await state.ask_spark(asking, caller)
             assert isinstance(body, bytes)
             return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
+        if isinstance(state.store, PostgresServedRows):
+            raise Misuse(
+                "this server reads the views from PostgreSQL, and asks it for rows by key and by columns only",
+                hint=f"Ask PostgreSQL itself, with a user of your own: schema {state.store.serving.schema}.",
+            )
         if token is not None:
             await state.covered(token, seconds, state.mentioned(asked.sql))
         waited = time.monotonic() - began

@@ -26,7 +26,6 @@ from headwater.server.http.guard import Caller, needs
 from headwater.server.http.renderings import Rendered, accepted, rendered, rows_text
 from headwater.server.routes.topic_routes import Wait
 from headwater.views.serving.change_feed import VERSION, ChangeFeed
-from headwater.views.serving.serving_columns import quoted
 from headwater.views.serving.serving_queries import Bounds, answer_too_large, wrong_key
 from headwater.views.serving.view_reader import ViewReader
 
@@ -149,7 +148,7 @@ def _rows(state: ServerState, view: str, key: list[str] | None, where: str | Non
     if served is None:
         raise _unserved(state, view)
     if not key and where is None:
-        tick, found = store.asked(f"SELECT * FROM {quoted(view)} LIMIT {limit + 1}", (), bounds)
+        tick, found = store.first(view, bounds)
         return _rendered(state, view, tick, found, limit, kind)
     if key and len(key) != len(served.key):
         raise wrong_key(served, key, instead='where={"column": value}')

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.log.contract import EventTopic
 from headwater.log.schema.ddl import spark_type, to_ddl
 from headwater.log.schema.normalization import WEIGHT
+from headwater.sinks.postgres.postgres_serving import ALL_VIEWS
 from headwater.views.explain import as_data
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def describe(app: App) -> dict[str, Any]:
                 "declared_at": sink.location,
             }
         )
-        flows(relation(sink.view), f"sink:{sink.name}")
+        for view in [sink.view] if sink.view != ALL_VIEWS else [each.name for each in app.views if each.declared.serve]:
+            flows(relation(view), f"sink:{sink.name}")
         if sink.sink.kind == "topic":
             flows(f"sink:{sink.name}", relation(str(getattr(sink.sink, "name", ""))))
     return {"app": app.name, "home": str(app.log.home), "nodes": nodes, "edges": edges}

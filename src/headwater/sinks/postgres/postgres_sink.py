@@ -93,6 +93,40 @@ def without_password(dsn: str) -> str:
     return re.sub(r"(password\s*=\s*)('(?:[^']|'')*'|\S+)", r"\1***", dsn)
 
 
+def connected(dsn: str, app: str, **more: Any) -> Connection[Any]:
+    """A connection to a server, for an app."""
+    import psycopg
+
+    name = f"headwater {app}"
+    return psycopg.connect(
+        dsn, connect_timeout=CONNECT_SECONDS_MAX, application_name=name, autocommit=True, **KEEPALIVE, **more
+    )
+
+
+def mapped_error(error: Any, dsn: str, sink: str, table: str) -> HeadwaterError:
+    """An error of psycopg as ours."""
+    import psycopg
+
+    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return Unavailable(
+            f"PostgreSQL at {without_password(dsn)} does not answer: {said}",
+            hint="Check that it runs, and the name, user and password. It is retried.",
+        )
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+        return Corruption(
+            f"the table {table} is not as it was made: {said}",
+            detail="Nothing of this tick was applied.",
+            hint="The sink takes a full copy.",
+        )
+    return SinkRefused(
+        f'PostgreSQL refused the rows of sink "{sink}" for {table}: {said}',
+        detail=shorten(getattr(error.diag, "message_detail", None) or getattr(error.diag, "context", None) or ""),
+        hint="Change the view's SQL or the table, and start the app again.",
+        sqlstate=error.sqlstate,
+    )
+
+
 class PostgresTarget(Target):
     """One table of the server."""
 
@@ -219,24 +253,13 @@ class PostgresTarget(Target):
     def _transaction(self) -> Iterator[Connection[Any]]:
         with self._translated():
             if self._connection is None:
-                self._connection = self._connected()
+                self._connection = connected(self.dsn, self.context.app)
             try:
                 with self._connection.transaction():
                     yield self._connection
             except BaseException:
                 self._staged = False  # it may have been made in what was rolled back
                 raise
-
-    def _connected(self) -> Connection[Any]:
-        import psycopg
-
-        return psycopg.connect(
-            self.dsn,
-            connect_timeout=CONNECT_SECONDS_MAX,
-            application_name=f"headwater {self.context.app}",
-            autocommit=True,
-            **KEEPALIVE,
-        )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -248,28 +271,11 @@ class PostgresTarget(Target):
             raise self._mapped(error) from error
 
     def _mapped(self, error: Any) -> HeadwaterError:
-        import psycopg
-
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        mapped = mapped_error(error, self.dsn, self.context.sink, self.table.name)
+        if isinstance(mapped, Unavailable):
             with suppress(Exception):
                 self.close()
-            return Unavailable(
-                f"PostgreSQL at {without_password(self.dsn)} does not answer: {said}",
-                hint="Check that it runs, and the name, user and password. It is retried.",
-            )
-        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
-            return Corruption(
-                f"the table {self.table.name} is not as it was made: {said}",
-                detail="Nothing of this tick was applied.",
-                hint="The sink takes a full copy.",
-            )
-        return SinkRefused(
-            f'PostgreSQL refused the rows of sink "{self.context.sink}" for {self.table.name}: {said}',
-            detail=shorten(getattr(error.diag, "message_detail", None) or getattr(error.diag, "context", None) or ""),
-            hint="Change the view's SQL or the table, and start the app again.",
-            sqlstate=error.sqlstate,
-        )
+        return mapped
 
     def _progress(self, db: Connection[Any], *, whole: bool = True) -> StoredProgress | None:
         """How far the table is, locked; with ``whole``, None also when it was removed."""

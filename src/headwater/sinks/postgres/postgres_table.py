@@ -12,6 +12,7 @@ Read next: ``postgres_sink.py``.
 from __future__ import annotations
 
 import json
+import zlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,8 @@ class PostgresTable:
         self.table = table
         self.name = f"{quoted(schema)}.{quoted(table)}"
         self.progress = f"{quoted(schema)}.{PROGRESS_TABLE}"
-        self.stage = "pg_temp._headwater_stage"
+        # Several views may be changed in one transaction, each with a temporary table of its own.
+        self.stage = f"pg_temp._headwater_stage_{zlib.crc32(table.encode()):08x}"
         self.types = {field.name: column_type(field.type) for field in context.schema}
         if not context.key:
             self.types[ROW_NAME] = "uuid"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headwater.views.runtime import AppRuntime
 
 OnTick = Callable[[Any], None]
+MakeTask = Callable[[str, "AppRuntime", EventLog], SinkTask]  # of the sink's name
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class DeclaredSink:
     view: str
     sink: Sink
     location: str  # "shop.py:42"
+    make_task: MakeTask | None = None  # for one that carries more than a view
 
 
 class SinkHandle:
@@ -93,7 +95,7 @@ class DeclaredSinks:
 
     # Declaring
 
-    def declare(self, view: str, sink: Sink, name: str | None) -> SinkHandle:
+    def declare(self, view: str, sink: Sink, name: str | None, make_task: MakeTask | None = None) -> SinkHandle:
         """Add a sink."""
         if not isinstance(sink, Sink):
             raise InvalidDeclaration(
@@ -107,7 +109,7 @@ class DeclaredSinks:
                 hint='Give one of the two another name: app.sink(view, sink, name="…").',
                 sink=name,
             )
-        self._declared[name] = DeclaredSink(name, view, sink, caller())
+        self._declared[name] = DeclaredSink(name, view, sink, caller(), make_task)
         self.close()
         return SinkHandle(self, self._declared[name])
 
@@ -140,18 +142,14 @@ class DeclaredSinks:
         """The runner, made on first use."""
         if self._runner is None:
             runtime, log = self._runtime(), self._log()
-            self._runner = SinkRunner(
-                SinkTask(
-                    each.name,
-                    each.view,
-                    self._app,
-                    each.sink,
-                    ViewReader(each.view, runtime.committed, epoch=lambda: runtime.epoch, clock=log.clock),
-                    log,
-                )
-                for each in self._declared.values()
-            )
+            self._runner = SinkRunner(self._task(each, runtime, log) for each in self._declared.values())
         return self._runner
+
+    def _task(self, each: DeclaredSink, runtime: AppRuntime, log: EventLog) -> SinkTask:
+        if each.make_task is not None:
+            return each.make_task(each.name, runtime, log)
+        reader = ViewReader(each.view, runtime.committed, epoch=lambda: runtime.epoch, clock=log.clock)
+        return SinkTask(each.name, each.view, self._app, each.sink, reader, log)
 
     def sync(self) -> list[SinkStatus]:
         """Deliver to every sink up to the last committed tick; returns the statuses."""

@@ -48,7 +48,7 @@ class ActiveProcess:
             self._manifests.follow()
             epoch, lease = self._manifests.epoch(), self._manifests.read_lease()
         except StateUnavailable as error:
-            logger.warning("standing by: %s", error.message)
+            logger.warning("whether the app is run cannot be seen: %s", error.message)
             self._since = self._clock.monotonic()
             return False
         if not epoch or (lease is not None and lease.released):

@@ -280,6 +280,10 @@ class ServingStore:
                     hint="One SELECT in SQLite's dialect. The views: " + (", ".join(sorted(views)) or "none"),
                 ) from error
 
+    def first(self, view: str, bounds: Bounds) -> tuple[int, pa.Table]:
+        """The tick, and the first rows of a view."""
+        return self.asked(f"SELECT * FROM {quoted(view)} LIMIT {bounds.rows}", (), bounds)
+
     def get(self, view: str, *key: Any, **columns: Any) -> list[dict[str, Any]]:
         """The rows of a view with this key, or with these values in some columns.
 

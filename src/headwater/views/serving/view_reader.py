@@ -72,10 +72,11 @@ class ViewReader:
         """The view at its last committed tick; None when it has not run yet."""
         if self._known is None or self._known.tick != self._manifests.tick():
             manifest = self._manifests.current()
-            self._known = self._moment(manifest) if self.view in manifest.views else None
+            self._known = self.head_at(manifest) if self.view in manifest.views else None
         return self._known
 
-    def _moment(self, manifest: Manifest) -> ViewHead:
+    def head_at(self, manifest: Manifest) -> ViewHead:
+        """The view at the tick of a manifest."""
         about = manifest.views[self.view]
         paused = manifest.paused.get(self.view)  # it stands still, and its readers too
         tick = manifest.tick if paused is None else int(paused["tick"])
@@ -134,7 +135,7 @@ class ViewReader:
     @contextmanager
     def rows_at(self, manifest: Manifest) -> Iterator[tuple[ViewHead, Iterator[pa.RecordBatch]]]:
         """All rows at the tick of a manifest, as long as its files are kept."""
-        yield self._moment(manifest), self._batches(manifest)
+        yield self.head_at(manifest), self._batches(manifest)
 
     def _batches(self, manifest: Manifest) -> Iterator[pa.RecordBatch]:
         schema = visible_schema(manifest, self.view)
