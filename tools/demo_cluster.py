@@ -30,7 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from headwater.app_declarations import LOG_VARIABLE, STATE_VARIABLE
+from headwater.app_declarations import LOG_VARIABLE, SERVE_VARIABLE, STATE_VARIABLE
 from headwater.cli.app_argument import app_of
 from headwater.demo import audit
 from headwater.demo.example import APP, DATABASE_VARIABLE, HOME_VARIABLE, example_file, furnish
@@ -145,6 +145,7 @@ class ClusterDemo:
                 DATABASE_VARIABLE: self.database.dsn,
                 LOG_VARIABLE: f"kafka://{self.kafka.servers}?prefix={PREFIX}",
                 STATE_VARIABLE: self.s3.address(APP),
+                SERVE_VARIABLE: self.database.dsn,
                 **CREDENTIALS,
             }
         )
@@ -209,8 +210,26 @@ class ClusterDemo:
 
     def _differences(self) -> list[str]:
         return self._store(
-            lambda store: [*audit.database_problems(self.database, store), *audit.sink_problems(self.home, store)]
+            lambda store: [
+                *audit.database_problems(self.database, store),
+                *audit.sink_problems(self.home, store),
+                *self._served_otherwise(store),
+            ]
         )
+
+    def _served_otherwise(self, store: ServingStore) -> list[str]:
+        """The views that PostgreSQL serves otherwise than the driver: both are counted, and the money is added up."""
+        found = []
+        for view, added in {
+            "revenue": "sum(revenue)",
+            "customer_360": "sum(ordered)",
+            "stock_levels": "sum(units)",
+        }.items():
+            (served,) = self.database.execute(f"SELECT count(*), {added} FROM headwater_{APP}.{view}")
+            here = tuple(store.query(f"SELECT count(*) AS n, {added} AS added FROM {view}").to_pylist()[0].values())
+            if tuple(served) != here:
+                found.append(f"view {view} in PostgreSQL gives {served}, on the driver {here}")
+        return found
 
     def _tick(self) -> int:
         return self._store(lambda store: store.tick) if store_path(self.home, APP).exists() else 0

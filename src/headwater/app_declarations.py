@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headwater.views.view_declaration import ViewDeclaration, ViewFunction
 
 OnError = Literal["stop", "pause"]
-LOG_VARIABLE, STATE_VARIABLE = "HEADWATER_LOG", "HEADWATER_STATE"
+LOG_VARIABLE, STATE_VARIABLE, SERVE_VARIABLE = "HEADWATER_LOG", "HEADWATER_STATE", "HEADWATER_SERVE"
 
 
 class AppDeclarations:
@@ -74,8 +74,8 @@ class AppDeclarations:
         self._made_runtime: AppRuntime | None = None
         self._services = AppServices(self)
         self.serving: PostgresServing | None = None  # None: only from this machine's disk
-        if serve is not None:
-            self._serve_from(serve)
+        if served := serve or os.environ.get(SERVE_VARIABLE):
+            self._serve_from(served)
 
     def _serve_from(self, address: str) -> None:
         from headwater.sinks.postgres.postgres_serving import ALL_VIEWS, NAME, PostgresServing

@@ -163,9 +163,11 @@ def test_a_view_by_function_is_the_decorated_name(app: hw.App) -> None:
 def test_what_a_file_leaves_open_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HEADWATER_LOG", "kafka://broker:9092?prefix=shop.")
     monkeypatch.setenv("HEADWATER_STATE", "s3://lake/shop")
+    monkeypatch.setenv("HEADWATER_SERVE", "postgresql://reader@db/shop")
 
     told, own = hw.App("a", home=tmp_path / "a"), hw.App("b", home=tmp_path / "b", state=f"file://{tmp_path}/state")
 
     assert told.log_address == "kafka://broker:9092?prefix=shop."
     assert str(told.state) == "s3://lake/shop"
+    assert str(told.serving) == "postgresql://reader@db/shop"
     assert str(own.state) == f"file://{tmp_path}/state"
