@@ -24,7 +24,6 @@ from headwater.cli.command_options import JsonOption, require_home
 from headwater.cli.connectors.sync_command import asked_to_stop
 from headwater.cli.output import console, say, show_table, write_json
 from headwater.errors import Corruption, Misuse
-from headwater.log_address import is_remote
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog
@@ -169,6 +168,7 @@ def _mirrored(source: str, to: str, topics: str, *, as_json: bool) -> Iterator[t
 @contextmanager
 def _opened(address: str, *, create: bool) -> Iterator[EventLog]:
     from headwater.log.home import Log
+    from headwater.log_address import is_remote
 
     if is_remote(address):
         from headwater.kafka.kafka_log import KafkaLog
