@@ -13,7 +13,7 @@ import functools
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,6 +54,18 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     # No dictionaries: see ``views/state/run.py``.
     pq.write_table(rows, path, compression="none", use_dictionary=False, store_schema=False)
     return scan(spark, [path], schema)
+
+
+def of_unknown_size(frame: DataFrame) -> DataFrame:
+    """The same frame, of which Spark does not think that it is as small as the numbers of its tasks.
+
+    It would broadcast it, through the driver. (As for other rows of unknown size, an adaptive plan sees what comes.)
+    """
+    from pyspark.sql import DataFrame
+
+    spark, java = frame.sparkSession, frame._jdf
+    session: Any = spark._jsparkSession
+    return DataFrame(session.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False), spark)
 
 
 @functools.lru_cache(maxsize=4096)  # a tick asks for the same ones again and again

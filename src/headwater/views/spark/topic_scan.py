@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -65,12 +65,15 @@ def read_range(
     start: Mapping[int, int],
     stop: Mapping[int, int],
     columns: Sequence[str] | None = None,
+    *,
+    by_workers: bool = False,
 ) -> DataFrame:
     """The rows from ``start`` up to ``stop`` ({partition: offset}, not included) as a DataFrame.
 
     Without ``columns`` it has the topic's, ``_deleted`` for a keyed topic, ``_partition``, ``_offset`` and
     ``_appended_at``. Spark reads only the columns that the query uses. Should compaction or retention remove a file
     before the query runs, the query fails and naming the range again gives a frame over what replaced the file.
+    ``by_workers``: a log without files is read by executors and never here: few messages may hold many rows.
 
     >>> import headwater as hw, tempfile
     >>> from pyspark.sql import SparkSession
@@ -82,7 +85,8 @@ def read_range(
     """
     shape = _shape(topic, columns)
     if Capability.NATIVE_FILES not in topic.log.capabilities:
-        return _through_log(spark, topic, topic.ranges(start, stop), shape)
+        ranges = topic.ranges(start, stop)
+        return (_by_executors if by_workers else _through_log)(spark, topic, ranges, shape)
     listing = _verified_listing(cast("Topic", topic), start, stop)
     whole = [file for file in listing.files if file.whole]
     parts: list[SealedFile] = []
@@ -191,8 +195,39 @@ def _through_workers(spark: SparkSession, topic: EventTopic, tails: Sequence[Ran
     return reader.schema(to_ddl(shape)).load()
 
 
+def _by_executors(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
+    """A range of a log that executors reach by its address.
+
+    Not by the data source: that is planned by a Python process on the driver's machine, for which Spark takes the
+    interpreter of the executors and none of the packages that were sent to them.
+    """
+    from headwater.views.source.offset_ranges import tasks
+    from headwater.views.spark.scans import of_unknown_size
+
+    shares = [tuple(share) for share in tasks(ranges)] or [()]
+    read = functools.partial(_read_shares, str(topic.log.address), topic.name, shares, shape)
+    return of_unknown_size(spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, to_ddl(shape)))
+
+
+def _read_shares(
+    address: str, name: str, shares: Sequence[Sequence[Range]], shape: pa.Schema, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some shares, which come by their numbers; called on an executor."""
+    from headwater.views.source.log_handles import open_topic
+
+    topic = open_topic(address, name)
+    for wanted in (each for batch in numbers for number in batch.column(0).to_pylist() for each in shares[number]):
+        position = wanted.start
+        for batch in topic.read_partition(wanted.partition, wanted.start, stop=wanted.stop, columns=shape.names):
+            position = batch.next_offset
+            if batch.num_rows:
+                yield batch.data.cast(shape)
+        if position < wanted.stop:
+            topic.check_bounds(wanted.partition, wanted.stop, position)
+
+
 def _through_log(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
-    """A range of a log that has no files for Spark: a few rows are read here, many by the workers."""
+    """A range of a log that has no files for Spark: a few messages are read here, many by the workers."""
     if sum(each.stop - each.start for each in ranges) > LOCAL_OFFSETS_MAX:
         return _through_workers(spark, topic, ranges, shape)
     return _local(spark, topic, ranges, shape)

@@ -79,15 +79,17 @@ def frame_without(
     stop: Mapping[int, int],
     columns: Sequence[str],
     omitted: Omitted,
+    *,
+    by_workers: bool = False,
 ) -> DataFrame:
     """As ``read_range``, without them."""
     if not count_within(omitted, start, stop):
-        return read_range(spark, topic, start, stop, columns)
+        return read_range(spark, topic, start, stop, columns, by_workers=by_workers)
     every = [*columns, *(name for name in PLACE if name not in columns)]
     parts = (
         f"(_partition = {number} AND _offset IN ({', '.join(map(str, offsets))}))"
         for number, offsets in omitted.items()
         if offsets
     )
-    frame = read_range(spark, topic, start, stop, every).where(f"NOT ({' OR '.join(parts)})")
+    frame = read_range(spark, topic, start, stop, every, by_workers=by_workers).where(f"NOT ({' OR '.join(parts)})")
     return frame.select(*map(quoted, columns))

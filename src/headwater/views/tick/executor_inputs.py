@@ -46,7 +46,7 @@ def changes_by_executors(
 
     def records(*more: str) -> DataFrame:
         columns = list(dict.fromkeys([*names, *more]))
-        return frame_without(sessions.large, base.topic, begin, stop, columns, base.omitted)
+        return frame_without(sessions.large, base.topic, begin, stop, columns, base.omitted, by_workers=True)
 
     if base.key:
         latest = _latest(records(DELETED, OFFSET), base.key)

@@ -18,14 +18,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.log.schema.ddl import to_ddl
 from headwater.objects.object_address import ObjectAddress
 from headwater.views.spark.cluster_master import is_local
-from headwater.views.spark.scans import nullable
+from headwater.views.spark.scans import nullable, of_unknown_size
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.spark.worker_errors import told_plainly_by_workers
 from headwater.views.state.remote.executor_tasks import (
@@ -78,7 +78,7 @@ class ExecutorFiles:
         tasks = shared_out(files, spark.sparkContext.defaultParallelism)
         fields = nullable(schema)
         read = functools.partial(read_task, self.access(), tasks, fields)
-        return _of_unknown_size(_numbered(spark, len(tasks)).mapInArrow(read, to_ddl(fields)))
+        return of_unknown_size(_numbered(spark, len(tasks)).mapInArrow(read, to_ddl(fields)))
 
     def write(self, frame: DataFrame, folder: str, schema: pa.Schema) -> tuple[StoredRows, Weighed]:
         """Run a query and write its rows; its columns are those of the schema."""
@@ -163,15 +163,3 @@ def shared_out(files: Sequence[StoredFile], tasks: int) -> list[list[StoredFile]
 def _numbered(spark: SparkSession, tasks: int) -> DataFrame:
     """The numbers of the tasks, one in each partition."""
     return spark.range(0, tasks, 1, tasks)
-
-
-def _of_unknown_size(frame: DataFrame) -> DataFrame:
-    """The same frame, of which Spark does not think that it is as small as the numbers of its tasks.
-
-    It would broadcast it, through the driver. (As for other rows of unknown size, an adaptive plan sees what comes.)
-    """
-    from pyspark.sql import DataFrame
-
-    spark, java = frame.sparkSession, frame._jdf
-    session: Any = spark._jsparkSession
-    return DataFrame(session.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False), spark)
