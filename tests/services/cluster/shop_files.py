@@ -12,7 +12,9 @@ APP = '''
 import headwater as hw
 import prices
 from headwater.views import thresholds
+from headwater.views.spark import topic_scan
 
+topic_scan.LOCAL_OFFSETS_MAX = 0  # what verify reads of a log on Kafka is read by executors
 thresholds.LOCAL_ROWS_MAX = thresholds.TASK_ROWS_MAX = thresholds.SETTLED_ROWS_MAX = 0  # every stage is large
 
 app = hw.App("shop", home={home!r}, **{settings!r}, spark={{

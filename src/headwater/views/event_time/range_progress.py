@@ -58,7 +58,7 @@ def progress_by_spark(
 
     column = topic.settings.event_time
     assert column is not None, "ask only for topics with an event time"
-    rows = read_range(spark, topic, start, stop, [column, "_appended_at", "_producer"])
+    rows = read_range(spark, topic, start, stop, [column, "_appended_at", "_producer"], by_workers=True)
     newest, seen = functions.max(quoted(column)).alias("newest"), functions.max("_appended_at").alias("seen")
     found: dict[int, ProducerProgress] = {}
     for batch in rows.groupBy("_producer").agg(newest, seen).toArrow().to_batches():

@@ -184,9 +184,12 @@ def _local(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range], shap
 
 
 def _through_workers(spark: SparkSession, topic: EventTopic, tails: Sequence[Range], shape: pa.Schema) -> DataFrame:
-    """Many rows that are not sealed yet, read by Python workers in parallel."""
+    """Many rows that are in no file for Spark, read by Python workers in parallel."""
+    from headwater.views.spark.cluster_master import is_local
     from headwater.views.spark.spark_session import register_source
 
+    if not is_local(str(spark.sparkContext.master)):
+        return _by_executors(spark, topic, tails, shape)
     register_source(spark)
     nothing = topic.end_offsets()  # partitions that are not meant are read from their end to their end
     reader = spark.read.format("headwater").option("home", topic.log.address).option("topic", topic.name)
