@@ -36,17 +36,26 @@ def test_a_struct_taken_apart_groups_as_the_struct_does(spark: SparkSession) -> 
     assert found.count() == 5
 
 
-@pytest.mark.parametrize("window", ["window(at, '1 minute')", "window(at, '1 minute', '20 seconds', '5 seconds')"])
-def test_windows_are_grouped_by_their_start_alone(spark: SparkSession, window: str) -> None:
-    times = "SELECT timestamp_micros(7000000 * id) AS at FROM range(50) UNION ALL SELECT NULL"
+@pytest.mark.parametrize(
+    ("window", "size"),
+    [
+        ("window(at, '1 minute')", "'1 minute'"),
+        ("window(at, '1 minute', '20 seconds', '5 seconds')", "'1 minute'"),
+        ("window(at, 'INTERVAL 1 day 90 minutes')", "'INTERVAL 1 day 90 minutes'"),
+        ("window(CAST(at AS TIMESTAMP_NTZ), '2 weeks')", "'2 weeks'"),
+        ("window(at, 60000000)", ""),
+    ],
+)
+def test_windows_are_grouped_by_their_start_alone(spark: SparkSession, window: str, size: str) -> None:
+    times = "SELECT timestamp_micros(7000000 * id * id) AS at FROM range(50) UNION ALL SELECT NULL"
     spark.sql(f"SELECT {window} AS _g0, 1 AS _x0 FROM ({times})").createOrReplaceTempView("_flow")
     sql = "SELECT `_g0`, SUM(_x0) AS _a0 FROM _flow GROUP BY `_g0`"
-    flattened = groups_flattened(sql, pa.schema([("_g0", WINDOW)]), windows=["_g0"])
+    flattened = groups_flattened(sql, pa.schema([("_g0", WINDOW)]), windows={"_g0": size})
 
     expected, found = spark.sql(sql), spark.sql(flattened)
     keys = found._jdf.queryExecution().optimizedPlan().groupingExpressions()
 
-    assert [keys.apply(at).dataType().typeName() for at in range(keys.size())] == ["timestamp"]
+    assert [keys.apply(at).dataType().typeName() for at in range(keys.size())] in (["timestamp"], ["timestamp_ntz"])
     assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
 
 
@@ -58,9 +67,10 @@ def test_what_the_compiler_writes_is_taken_apart() -> None:
     ).stages
     assert isinstance(stage, AccumulateStage)
 
-    flattened = groups_flattened(stage.partial, pa.schema([("_g0", WINDOW), ("_g1", pa.string())]), stage.windows)
+    flattened = groups_flattened(stage.partial, pa.schema([("_g0", WINDOW), ("_g1", pa.string())]), dict(stage.windows))
 
-    assert flattened.startswith("SELECT named_struct('start', _g0.`start`, 'end', max(_g0.`end`)) AS _g0, `_g1`, ")
+    end = "_g0.`start` + CAST('1 minute' AS INTERVAL)"
+    assert flattened.startswith(f"SELECT named_struct('start', _g0.`start`, 'end', {end}) AS _g0, `_g1`, ")
     assert flattened.endswith(" FROM _flow GROUP BY _g0.`start`, `_g1`")
 
 

@@ -179,9 +179,9 @@ class AccumulateStage(Stage):
     terms: tuple[Term, ...] = ()
     constant: str | None = None
     groups: tuple[PlanColumn, ...] = ()  # _g0, _g1, …
-    windows: tuple[
-        str, ...
-    ] = ()  # those of the groups that are calls of window: never null, and the start tells the end
+    # Those of the groups that are calls of window, each with its size (SQL; empty where the call has no text for it):
+    # never null, and the start tells the end.
+    windows: tuple[tuple[str, str], ...] = ()
     partial: str = ""
     combine: str = ""
     # Cheaper forms of the two, when not empty. ``in_range_combine`` yields one column more, ``_out_of_range``: where it

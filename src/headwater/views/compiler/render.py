@@ -315,11 +315,18 @@ def _partial(groups: list[str], partials: list[Node]) -> str:
     return text(select)
 
 
-def _windows(flow: Flow, groups: list[str]) -> tuple[str, ...]:
-    """Those of the groups that are calls of window."""
+def _windows(flow: Flow, groups: list[str]) -> tuple[tuple[str, str], ...]:
+    """Those of the groups that are calls of window, with their sizes."""
     if not isinstance(flow, Product):
         return ()
-    return tuple(group for group in groups if is_call(flow.outputs[group], "window"))
+    return tuple((group, _size(flow.outputs[group])) for group in groups if is_call(flow.outputs[group], "window"))
+
+
+def _size(window: Node) -> str:
+    """The size of a window as its call has it; empty when it is no text."""
+    size = window.expressions[1] if len(window.expressions) > 1 else None
+    written = "" if size is None else text(size)
+    return written if len(written) > 1 and written[0] == written[-1] and written[0] in "'\"" else ""
 
 
 def _two_queries(draft: AccumulateNode, groups: list[str], *, in_range: bool) -> tuple[str, str]:

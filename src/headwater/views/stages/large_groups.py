@@ -79,7 +79,7 @@ class LargeGroups:
         assert self.shape.partial is not None
         self.sessions.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
         groups = pa.schema([self.shape.partial.field(column.name) for column in self.stage.groups])
-        return self.sessions.frame(groups_flattened(partial_sql, groups, self.stage.windows), {}, large=True)
+        return self.sessions.frame(groups_flattened(partial_sql, groups, dict(self.stage.windows)), {}, large=True)
 
     def _settled(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
         if self.stage.groups:

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.log.schema.ddl import to_ddl
 from headwater.views import thresholds
 from headwater.views.spark.adaptive_plan import shuffled
 from headwater.views.spark.plans.plan_cache import SETTINGS as PLAN_CACHE
 from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, collect
-from headwater.views.spark.scans import SCRATCH, fitted, local_frame, scan
+from headwater.views.spark.scans import SCRATCH, fitted, nullable, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.relation import BoundRows
 from headwater.views.state.delta import Delta
@@ -180,8 +181,13 @@ class ViewSessions:
         return BoundRows(schema, rows, None, lambda spark: scan(spark, files, schema))
 
     def empty(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
-        """A frame of no rows."""
-        return local_frame(spark, schema.empty_table())
+        """A frame of no rows, which Java makes by itself: as Arrow they would take it 80 ms more."""
+        from pyspark.sql import DataFrame
+
+        java: Any = spark._jvm
+        columns = java.org.apache.spark.sql.types.StructType.fromDDL(to_ddl(nullable(schema)))
+        nothing = spark._jsparkSession.createDataFrame(java.java.util.ArrayList(), columns)
+        return DataFrame(nothing, spark)
 
     def tidy(self) -> None:
         """Remove what this tick left in the scratch folder."""

@@ -103,39 +103,80 @@ def _consolidate_table(table: pa.Table) -> pa.Table:
     place = table.schema.get_field_index(WEIGHT)
     columns = [column for at, column in enumerate(table.columns) if at != place]
     if table.num_rows <= thresholds.FEW_ROWS_MAX:
-        return _consolidate_few(table, place, columns)
-    names = [str(at) for at in range(len(columns))]
-    rows = pa.array(np.arange(table.num_rows))
-    keys = [_grouping_key(column) for column in columns]
-    grouping = pa.Table.from_arrays([*keys, table.column(place), rows], [*names, "weight", "row"])
-    sums = grouping.group_by(names, use_threads=False).aggregate([("weight", "sum"), ("row", "min")])
-    sums = sums.filter(pc.not_equal(sums.column("weight_sum"), 0))
-    if sums.num_rows == table.num_rows:  # no two rows are equal
+        return _kept(table, place, *_sums_of_few(columns, table.column(place).to_pylist()))
+    alone = _alone(columns)
+    if not alone.any():
+        return _kept(table, place, *_sums(columns, table.column(place)))
+    # Only rows that meet another one in every column looked at need be compared: few, as a rule, and often none.
+    others, sums = np.flatnonzero(~alone), weights(table).copy()
+    if len(others):
+        some = table.take(pa.array(others))
+        compared = [column for at, column in enumerate(some.columns) if at != place]
+        few = len(others) <= thresholds.FEW_ROWS_MAX
+        counts = some.column(place)
+        first, found = _sums_of_few(compared, counts.to_pylist()) if few else _sums(compared, counts)
+        sums[others] = 0
+        sums[others[first]] = found
+    places = np.flatnonzero(sums)
+    return _kept(table, place, places, sums[places])
+
+
+def _kept(
+    table: pa.Table, place: int, places: np.ndarray | Sequence[int], sums: np.ndarray | Sequence[int]
+) -> pa.Table:
+    """These rows of a table, with these weights. As many as there are: no two are equal, and all is as it was."""
+    if len(places) == table.num_rows:
         return table
-    # Arrow promises no order of the groups, and with nulls among the keys it is not that of their first rows.
-    sums = sums.sort_by("row_min")
-    kept = table.take(sums.column("row_min"))
-    return kept.set_column(place, table.schema.field(place), sums.column("weight_sum"))
+    few = len(places) <= thresholds.FEW_ROWS_MAX
+    kept = rows_at(table, list(map(int, places))) if few else table.take(pa.array(places))
+    return kept.set_column(place, table.schema.field(place), pa.array(sums, pa.int64()))
 
 
-def _consolidate_few(table: pa.Table, place: int, columns: Sequence[pa.ChunkedArray]) -> pa.Table:
-    """The same for few rows, by a dictionary; rows that differ in their first columns are not looked at further."""
-    rows: list[tuple[Any, ...]] = [()] * table.num_rows
-    counts: list[int] = table.column(place).to_pylist()
+def _alone(columns: Sequence[pa.ChunkedArray]) -> np.ndarray:
+    """For each row whether a column of numbers tells that no other row equals it. The columns are not empty.
+
+    Grouping some hundred rows takes Arrow 1 ms, sorting their ids numpy 0.02 ms.
+    """
+    alone = np.zeros(len(columns[0]) if columns else 0, dtype=bool)
     for column in columns:
+        if column.null_count or not (kinds.is_integer(column.type) or kinds.is_floating(column.type)):
+            continue
+        values = column.to_numpy()
+        if kinds.is_floating(column.type) and np.isnan(values).any():  # they equal one another, but not to numpy
+            continue
+        order = np.argsort(values)
+        ranked = values[order]
+        differs = np.concatenate([[True], ranked[1:] != ranked[:-1], [True]])
+        alone[order[differs[1:] & differs[:-1]]] = True
+        if 2 * np.count_nonzero(alone) >= len(alone):
+            break
+    return alone
+
+
+def _sums(columns: Sequence[pa.ChunkedArray], counts: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the first of equal rows whose weights do not add up to 0, in rising order; and the sums."""
+    names = [str(at) for at in range(len(columns))]
+    keys = [_grouping_key(column) for column in columns]
+    grouping = pa.Table.from_arrays([*keys, counts, pa.array(np.arange(len(counts)))], [*names, "weight", "row"])
+    sums = grouping.group_by(names, use_threads=False).aggregate([("weight", "sum"), ("row", "min")])
+    # Arrow promises no order of the groups, and with nulls among the keys it is not that of their first rows.
+    sums = sums.filter(pc.not_equal(sums.column("weight_sum"), 0)).sort_by("row_min")
+    return sums.column("row_min").to_numpy(), sums.column("weight_sum").to_numpy()
+
+
+def _sums_of_few(columns: Sequence[pa.ChunkedArray], counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The same for few rows, by a dictionary; rows that differ in their first columns are not looked at further."""
+    rows: list[Any] = [()] * len(counts)
+    for number, column in enumerate(columns):
         values = hashable_values(_grouping_key(column) if kinds.is_list(column.type) else column)
-        rows = [(*row, value) for row, value in zip(rows, values, strict=True)]
+        rows = list(zip(rows, values, strict=True)) if number else values
         if len(set(rows)) == len(rows) and all(counts):
-            return table
-    sums: dict[tuple[Any, ...], list[int]] = {}  # the first place and the sum of the weights
+            return list(range(len(rows))), list(counts)
+    sums: dict[Any, list[int]] = {}  # the first place and the sum of the weights
     for at, (row, weight) in enumerate(zip(rows, counts, strict=True)):
         sums.setdefault(row, [at, 0])[1] += weight
     kept = [found for found in sums.values() if found[1]]
-    if len(kept) == table.num_rows:
-        return table
-    weights = pa.array([weight for _, weight in kept], pa.int64())
-    first = rows_at(table, [at for at, _ in kept])
-    return first.set_column(place, table.schema.field(place), weights)
+    return [at for at, _ in kept], [weight for _, weight in kept]
 
 
 def _grouping_key(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

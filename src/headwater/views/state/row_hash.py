@@ -134,6 +134,8 @@ def _words(column: pa.Array, how: str) -> Hashes:
         return _float_words(column, how)
     if how.startswith("decimal"):
         return _decimal_words(column, int(how.split()[1]))
+    if column.type == pa.int64() and not column.null_count:  # nothing to cast, which takes 20 µs however few they are
+        return np.asarray(column.to_numpy()).view(np.uint64)
     if kinds.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
     if kinds.is_date(column.type):

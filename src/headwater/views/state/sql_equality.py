@@ -10,7 +10,7 @@ Read next: ``algebra.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -49,20 +49,21 @@ def groups_compared(sql: str, groups: pa.Schema) -> str:
     return sql
 
 
-def groups_flattened(sql: str, groups: pa.Schema, windows: Collection[str] = ()) -> str:
+def groups_flattened(sql: str, groups: pa.Schema, windows: Mapping[str, str] | None = None) -> str:
     """A stage's ``partial`` SQL with its groups that are structs of numbers and times, as windows are, taken apart.
 
     Spark would make a struct for each row, and compare these: half of the time of sums by minute. Of ``windows`` the
-    start tells the end, and none is null: they are grouped by one field.
+    start tells the end, and none is null: they are grouped by one field. Their sizes are SQL texts; where one is empty,
+    the end is carried through the groups, which costs the scan some 4 %.
 
     >>> window = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
     >>> groups, sql = pa.schema([("_g0", window)]), "SELECT `_g0`, SUM(_x0) AS _a0 FROM _flow GROUP BY `_g0`"
     >>> print(groups_flattened(sql, groups))
     SELECT IF(_g0 IS NULL, NULL, named_struct('start', _g0.`start`, 'end', _g0.`end`)) AS _g0, SUM(_x0) AS _a0 FROM \
 _flow GROUP BY _g0 IS NULL, _g0.`start`, _g0.`end`
-    >>> print(groups_flattened(sql, groups, windows=["_g0"]))
-    SELECT named_struct('start', _g0.`start`, 'end', max(_g0.`end`)) AS _g0, SUM(_x0) AS _a0 FROM _flow GROUP BY \
-_g0.`start`
+    >>> print(groups_flattened(sql, groups, windows={"_g0": "'1 minute'"}))
+    SELECT named_struct('start', _g0.`start`, 'end', _g0.`start` + CAST('1 minute' AS INTERVAL)) AS _g0, SUM(_x0) AS \
+_a0 FROM _flow GROUP BY _g0.`start`
     """
     selected, found, grouped = sql.rpartition(" GROUP BY ")
     for field in groups if found else ():
@@ -70,8 +71,10 @@ _g0.`start`
             continue
         name = field.name
         parts = {each.name: f"{name}.{quoted(each.name)}" for each in field.type}
-        if name in windows:
-            apart = f"named_struct('start', {parts['start']}, 'end', max({parts['end']}))"
+        size = (windows or {}).get(name)
+        if size is not None:
+            end = f"{parts['start']} + CAST({size} AS INTERVAL)" if size else f"max({parts['end']})"
+            apart = f"named_struct('start', {parts['start']}, 'end', {end})"
             fields = parts["start"]
         else:
             pairs = ", ".join(f"'{_escaped(part)}', {value}" for part, value in parts.items())

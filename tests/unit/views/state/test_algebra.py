@@ -25,10 +25,12 @@ def weighted_tables(draw: st.DrawFn) -> pa.Table:
     return weighted_table(schema, picked)
 
 
-@settings(max_examples=thorough(60), deadline=None)
-@given(weighted_tables())
-def test_netting_keeps_the_content_of_tables_of_every_type(table: pa.Table):
-    netted = consolidate(table)
+@settings(max_examples=thorough(90), deadline=None)
+@given(weighted_tables(), st.sampled_from([thresholds.FEW_ROWS_MAX, 2, 0]))
+def test_netting_keeps_the_content_of_tables_of_every_type(table: pa.Table, few: int):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(thresholds, "FEW_ROWS_MAX", few)  # by a dictionary, by sorted numbers, by Arrow's groups
+        netted = consolidate(table)
 
     assert content(netted) == content(table)
     assert netted.num_rows == len(content(table))
