@@ -28,7 +28,8 @@ from headwater.views.state.remote import executor_files
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick takes 9 s of Java's time in place of 15
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
 
-collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py"]  # apps that are served, each in a home
+# Apps that are served, each in a home.
+collect_ignore = ["browser/shop_app.py", "services/server/shop_app.py", "services/server/shared_shop_app.py"]
 # Files that one process runs: they share a browser, a Spark, a MariaDB, or a Kafka with a PostgreSQL and a Redis.
 TOGETHER = {
     "tests/browser/": "browser",

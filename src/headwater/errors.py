@@ -375,6 +375,12 @@ class LogUnavailable(Unavailable):
     code = "log_unavailable"
 
 
+class CommitUnsure(Unavailable):
+    """A transaction of Kafka was to be committed, and no answer says whether it was."""
+
+    code = "commit_unsure"
+
+
 class SourceUnavailable(Unavailable):
     """A captured database does not answer."""
 

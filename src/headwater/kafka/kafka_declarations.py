@@ -21,11 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.errors import Unavailable
+from headwater.errors import CommitUnsure, Unavailable
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_client import KafkaAdmin, KafkaTopicFacts
 from headwater.kafka.kafka_ranges import RangeReader
-from headwater.kafka.kafka_transactions import CommitUnsure, KafkaRecord, KafkaTransactions, ProducerFenced
+from headwater.kafka.kafka_transactions import KafkaRecord, KafkaTransactions, ProducerFenced
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.topic_declaration import WantedTopic

@@ -23,19 +23,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from headwater.errors import LogUnavailable, RowRefused, Unavailable
+from headwater.errors import CommitUnsure, LogUnavailable, RowRefused, Unavailable
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_client import KafkaAdmin
 from headwater.kafka.kafka_keys import partitions_of
 from headwater.kafka.kafka_ranges import RangeReader
-from headwater.kafka.kafka_transactions import (
-    CommitUnsure,
-    KafkaRecord,
-    KafkaTransactions,
-    Places,
-    Positions,
-    ProducerFenced,
-)
+from headwater.kafka.kafka_transactions import KafkaRecord, KafkaTransactions, Places, Positions, ProducerFenced
 
 NAME = "_headwater.receipts"
 SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": str(24 * 3600 * 1000)}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from headwater.errors import Misuse, SinkRefused, Unavailable
+from headwater.errors import CommitUnsure, Misuse, SinkRefused, Unavailable
 from headwater.kafka.kafka_client import FENCED, RECONNECT_SECONDS, KafkaCluster, KafkaFailure, client
 
 BEGIN_SECONDS_MAX = 30.0
@@ -46,10 +46,6 @@ class KafkaRecord:
 
 class ProducerFenced(Exception):
     """Another producer of the same transactional id has begun, or the broker ended a transaction that took too long."""
-
-
-class CommitUnsure(Unavailable):
-    """The commit was sent, and no answer says whether it was done."""
 
 
 class KafkaTransactions:
