@@ -42,7 +42,7 @@
     │   ├── NotYetCovered        the views have not reached a token in time
     │   ├── ViewPaused           a view is paused after a failure and has not reached the token
     │   ├── LogUnavailable       the cluster that the log is on does not answer
-    │   ├── CommitUnsure       the cluster that the log is on does not answer
+    │   ├── CommitUnsure         whether Kafka committed a transaction is not known
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
     │   ├── StateUnavailable     the object store of an app's state does not answer
