@@ -12,7 +12,7 @@ RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_D
 # Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
 TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation torture-capture torture-writes screenshot clean
+.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch torture-capture torture-writes screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,7 +49,7 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation  ## every benchmark
+bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -119,6 +119,14 @@ bench-hostile: .venv/.ready  ## ten minutes of queries that mean harm, beside an
 
 bench-federation: .venv/.ready  ## a query over a million rows of an attached PostgreSQL, with push-down and without; ARGS="--quick"
 	@$(RUN) .venv/bin/python -m bench.federation_bench $(ARGS)
+
+bench-decide: .venv/.ready  ## events and commands beside the library eventsourcing on SQLite and PostgreSQL; ARGS="--rounds 2 commands"
+	@$(RUN) .venv/bin/python -m bench.decide_bench $(ARGS)
+
+bench-watch: .venv/.ready  ## patterns beside Flink SQL, sketches beside exact answers, stored searches beside Lucene; ARGS="--quick patterns"
+	@bash bench/views/setup.sh
+	@[ ! -e bench/watch/setup.sh ] || sh bench/watch/setup.sh
+	@$(RUN) .venv/bin/python -m bench.watch_bench $(ARGS)
 
 clean:  ## remove .venv, .tools and caches; results in bench/out stay
 	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

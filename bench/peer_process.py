@@ -23,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.peer_servers import PeerUnavailable, die_with_parent, tools_directory
+from bench.peer_servers import PeerUnavailable, tools_directory
+from headwater.testing.local_server import die_with_parent
 
 
 def interpreter(environment: str) -> Path:

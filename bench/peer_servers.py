@@ -3,30 +3,24 @@
 Invariants: a server that was started is stopped, by its pid, when its ``with`` block ends, however it ends; should
 this process itself be killed, the kernel stops the server. A server that cannot be had raises ``PeerUnavailable``
 with the reason, before anything is started. Data lies under the same directory for all, so all use one disk.
-Not here: what is asked of the servers (``peers/``), getting them (``bench/setup.sh``).
+Not here: starting and stopping (``local_server.py``); what is asked of the servers (``peers/``), getting them
+(``bench/setup.sh``).
 Read next: ``bench/log/peers/peer.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headwater.testing.local_server import free_port
-
-_START_SECONDS_MAX = 60.0
-_STOP_SECONDS_MAX = 15.0
-_PR_SET_PDEATHSIG = 1
+from headwater.errors import Unavailable
+from headwater.testing.local_server import LocalServer, answers, free_port
 
 
 class PeerUnavailable(Exception):
@@ -54,7 +48,7 @@ def redis_server(directory: Path) -> Iterator[int]:
     command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", "{data}", "--save", ""]
     # Rewrites of the append-only file would only slow Redis down in the middle of a measurement.
     command += ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
-    with running("redis", command, directory=directory, ready=lambda: _answers(port, b"PING\r\n", b"+PONG")):
+    with running("redis", command, directory=directory, ready=lambda: answers(port, b"PING\r\n", b"+PONG")):
         yield port
 
 
@@ -72,7 +66,7 @@ def nats_server(directory: Path) -> Iterator[int]:
         config.write_text('ping_interval: "1h"\n')
         command = [binary, "--config", str(config), "--addr", "127.0.0.1", "--port", str(port), "--jetstream"]
         command += ["--store_dir", "{data}"]
-        with running("nats", command, directory=directory, ready=lambda: _answers(port, b"", b"INFO ")):
+        with running("nats", command, directory=directory, ready=lambda: answers(port, b"", b"INFO ")):
             yield port
 
 
@@ -91,7 +85,7 @@ def kafka_broker(directory: Path) -> Iterator[int]:
         data = Path(settings) / "data"
         properties.write_text(_KAFKA_PROPERTIES.format(port=port, controller_port=controller_port, data=data))
         logging = Path(settings) / "log4j2.properties"
-        logging.write_text(_LOG4J_PROPERTIES)
+        logging.write_text(KAFKA_LOGGING)
         classes = [java, f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
         identity = ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--standalone"]
         formatted = subprocess.run(
@@ -102,62 +96,39 @@ def kafka_broker(directory: Path) -> Iterator[int]:
         if formatted.returncode != 0:
             raise PeerUnavailable(f"Kafka could not format its storage: {_last_line(formatted.stderr)}")
         command = [classes[0], "-Xms512m", "-Xmx512m", *classes[1:], "kafka.Kafka", str(properties)]
-        with running("kafka", command, directory=directory, ready=lambda: _answers(port, _KAFKA_API_VERSIONS, b"\0")):
+        with running("kafka", command, directory=directory, ready=lambda: answers(port, KAFKA_API_VERSIONS, b"\0")):
             yield port
 
 
 @contextlib.contextmanager
 def running(name: str, command: list[str], *, directory: Path, ready: Callable[[], bool]) -> Iterator[None]:
     """Run ``command`` (``{data}`` in it becomes a fresh directory), wait until it is ready, and stop it at the end."""
-    with contextlib.ExitStack() as stack:
-        data = stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory))
-        output = stack.enter_context(tempfile.TemporaryFile())
-        process = subprocess.Popen(
-            [part.replace("{data}", data) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=data,
-            # Its own session: Ctrl-C reaches this process first, and this process stops the server.
-            start_new_session=True,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
-        )
-        stack.callback(_stop, process)
-        deadline = time.monotonic() + _START_SECONDS_MAX
-        while not ready():
-            if process.poll() is not None or time.monotonic() > deadline:
-                output.seek(0)
-                reason = _last_line(output.read().decode(errors="replace"))
-                raise PeerUnavailable(f"{name} did not start: {reason}")
-            time.sleep(0.02)
-        yield
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=directory) as data:
+        server = PeerServer(name, [part.replace("{data}", data) for part in command], Path(data), ready)
+        try:
+            server.start()
+        except Unavailable as error:
+            raise PeerUnavailable(f"{name} did not start: {_last_line(error.detail or '')}") from error
+        try:
+            yield
+        finally:
+            server.stop()
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process to end; when it does not, end it."""
-    process.terminate()
-    try:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_SECONDS_MAX)
-    finally:
-        # Reached on a second Ctrl-C as well; killing a process that has ended does nothing.
-        process.kill()
-        process.wait()
+class PeerServer(LocalServer):
+    """A server of a program that is no class of its own."""
 
+    def __init__(self, title: str, command: list[str], folder: Path, ready: Callable[[], bool]) -> None:
+        super().__init__(folder)
+        self.title = title  # type: ignore[misc]
+        self._command_line, self._ready = command, ready
 
-def die_with_parent() -> None:
-    """Let the kernel stop this child when its parent dies without a chance to clean up (``kill -9``)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    def _command(self) -> list[str]:
+        return self._command_line
 
-
-def _answers(port: int, question: bytes, answer: bytes) -> bool:
-    """Whether something on ``port`` answers ``question`` with bytes that begin with ``answer``."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(question)
-            return connection.recv(64).startswith(answer)
-    except OSError:
-        return False
+    def _check(self) -> None:
+        if not self._ready():
+            raise Unavailable("it does not answer yet")
 
 
 def _last_line(text: str) -> str:
@@ -168,7 +139,7 @@ def _last_line(text: str) -> str:
 # An ApiVersions request of version 0: length 10, api key 18, version 0, correlation 1, no client id. The first byte
 # of the answer is the high byte of its length, which is zero. Asked over a socket, because a client library would
 # log every refused connection until the broker is up.
-_KAFKA_API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xFF, 0xFF])
+KAFKA_API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xFF, 0xFF])
 
 _KAFKA_PROPERTIES = """\
 process.roles=broker,controller
@@ -188,7 +159,7 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
 
-_LOG4J_PROPERTIES = """\
+KAFKA_LOGGING = """\
 rootLogger.level = WARN
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console

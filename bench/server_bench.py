@@ -1,7 +1,7 @@
 """``python -m bench.server_bench``: the server under load, over loopback.
 
-What it is: appends, point reads, queries, hundreds of subscribers, slow ones, a browser that looks; a table for people
-and ``bench/out/server.json`` for programs.
+What it is: appends, point reads, queries, commands, hundreds of subscribers, slow ones, a browser that looks; a table
+for people and ``bench/out/server.json`` for programs.
 Invariants: one real server process, one bounded client; both on the same machine. One bar, that of the browser: the
 other figures are for information, since client and server share the cores.
 Not here: what is measured (``bench/server/parts.py``).
@@ -19,6 +19,7 @@ from bench.server.parts import Scale
 OUT = Path(__file__).parent / "out" / "server.json"
 PARTS = {
     **{name: ("bench.server.parts", name) for name in ("requests", "subscribers", "slow")},
+    "commands": ("bench.server.commands", "commands"),
     "screen": ("bench.server.screen", "screen"),
 }
 

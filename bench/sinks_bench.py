@@ -34,10 +34,11 @@ from headwater import sinks
 from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.sink import Sink, SinkContext, Target
+from headwater.testing.postgres_server import PostgresServer
 from headwater.views.serving.deliveries import Delivery, upserts
 from tests.services.kafka_broker import KafkaBroker
+from tests.services.redis_server import RedisServer
 from tests.services.sinks.receiver import Receiver
-from tests.services.sinks.servers import PostgresServer, RedisServer
 
 OUT = Path(__file__).parent / "out" / "sinks.json"
 BAR = 0.8
@@ -167,11 +168,11 @@ def main() -> None:
         folder = Path(name)
         (folder / "redis").mkdir()
         (folder / "kafka").mkdir()
-        postgres, redis, kafka = PostgresServer(folder), RedisServer(folder / "redis"), KafkaBroker(folder / "kafka")
-        try:
-            postgres.start()
-            redis.start()
-            kafka.start()
+        with (
+            PostgresServer(max_wal_size="4GB") as postgres,
+            RedisServer(folder / "redis") as redis,
+            KafkaBroker(folder / "kafka") as kafka,
+        ):
             for many in (rows, 1000):
                 beside_by_hand(postgres, log, rows=many, before=before, turns=7, lines=lines)
             others: dict[str, Sink] = {
@@ -188,10 +189,6 @@ def main() -> None:
             for title, sink in others.items():
                 alone(title, sink, log, lines, rows=rows // 2, before=before // 5)
             alone("webhook", sinks.Webhook(Receiver("s").url, secret="s"), log, lines, rows=2000 // size, before=4000)
-        finally:
-            postgres.remove()
-            redis.stop()
-            kafka.kill()
     show("sinks", lines.measurements)
     report.write(lines.measurements, OUT)
     sys.exit(0 if all(line.holds is not False for line in lines.measurements) else 1)

@@ -1,4 +1,4 @@
-"""A shop, live: its PostgreSQL is captured, its web pages send events, and nine views follow both.
+"""A shop, live: its PostgreSQL is captured, its web pages send events, orders are commands, and views follow them all.
 
 What it is: the app that ``headwater demo`` runs. Copy it: take out the views that you do not need, and put yours in.
 Invariants: running this file declares, and starts nothing. The home is SHOP_HOME, else ``./shop-data``; the database
@@ -8,10 +8,12 @@ Read next: ``headwater plan examples/shop_live.py``, then ``docs/demo.md``.
 """
 
 import os
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import headwater as hw
+from headwater.aggregates import Rejected, command, event
 
 home = Path(os.environ.get("SHOP_HOME", "./shop-data"))
 database = os.environ.get("SHOP_DATABASE", "postgresql://postgres@127.0.0.1/shop")
@@ -42,6 +44,60 @@ page_views = app.topic(
 searches = app.topic("searches", "id BIGINT, customer_id BIGINT, words STRING, at TIMESTAMP", event_time="at")
 clicks = app.topic("clicks", "search_id BIGINT, product_id BIGINT, at TIMESTAMP", event_time="at")
 told = app.topic("told", "rule STRING, about STRING")  # the alerts that were raised
+
+# How orders are taken: a command is checked by the rules of its order, and becomes an event or is rejected.
+
+
+class Order:
+    state, due = "new", Decimal(0)
+
+    @command
+    def place(self, customer_id: int, product_id: int, units: int, amount: Decimal) -> None:
+        if self.state != "new":
+            raise Rejected("the order was placed before")
+        if units < 1:
+            raise Rejected("an order has at least one unit", units=units)
+        self.placed(customer_id, product_id, units, amount)
+
+    @command
+    def pay(self, amount: Decimal) -> None:
+        if self.state != "placed":
+            raise Rejected(f"an order that is {self.state} cannot be paid")
+        if amount != self.due:
+            raise Rejected("the order costs another amount", due=self.due)
+        self.paid(amount)
+
+    @command
+    def cancel(self) -> None:
+        if self.state != "placed":
+            raise Rejected(f"an order that is {self.state} cannot be cancelled")
+        self.withdrawn()
+
+    @event("customer_id BIGINT, product_id BIGINT, units BIGINT, amount DECIMAL(10, 2)")
+    def placed(self, customer_id: int, product_id: int, units: int, amount: Decimal) -> None:
+        self.state, self.due = "placed", amount
+        self.customer_id, self.product_id, self.units = customer_id, product_id, units
+
+    @event("amount DECIMAL(10, 2)")
+    def paid(self, amount: Decimal) -> None:
+        self.state, self.due = "paid", self.due - amount
+
+    @event
+    def withdrawn(self) -> None:
+        self.state = "withdrawn"
+
+
+try:
+    app.aggregate("order_desk", Order)
+    app.view(
+        "order_states",  # every order that was placed, and what became of it
+        """
+        SELECT stream AS order_id, max_by(type, version) AS state, max(placed.amount) AS amount
+        FROM order_desk WHERE version IS NOT NULL GROUP BY stream
+        """,
+    )
+except hw.errors.NotOffered:
+    pass  # a log on Kafka checks nothing as it writes, so no command can be decided there; all else is the same
 
 app.view(
     "revenue",  # by country and minute. An order that comes late corrects its minute; a customer who moves, all of them
@@ -82,6 +138,18 @@ app.view(
     """,
     emit="final",
     closes="at + INTERVAL 20 SECONDS",
+)
+app.view(
+    "hesitations",  # looked at two things or more, and put one into the basket within half a minute
+    """
+    SELECT * FROM page_views MATCH_RECOGNIZE (
+      PARTITION BY customer_id ORDER BY at
+      MEASURES count(look.*) AS looks, basket.product_id AS product_id,
+               timestampdiff(SECOND, FIRST(look.at), basket.at) AS seconds
+      PATTERN (look{2,} basket) WITHIN INTERVAL 30 SECONDS
+      DEFINE look AS action = 'look', basket AS action = 'basket'
+    )
+    """,
 )
 app.view(
     "customer_360",  # all that is known of a customer, from four sources, in one row
@@ -133,6 +201,9 @@ app.view(
     FROM stock WHERE units < 0
     """,
 )
+
+# Searches that wait: customers put them at any time, and are told what there is, and what is there no more.
+wishes = app.searches("wishes", over="stock_levels", text=["name", "description"], key="id")
 
 # Where it goes: a copy in SQLite, a full-text index, and somebody who is told.
 app.sink("revenue", hw.sinks.SQLite(home / "reports.db"))

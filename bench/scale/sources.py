@@ -1,8 +1,9 @@
 """Events from Kafka and from the embedded log, beside Spark's own connector: a windowed sum over the same events.
 
-What it is: the events are written once into each log: the embedded one (sealed), and Kafka as Arrow batches and as
-JSON, a message a row. A view of the sums by minute and country is filled from each. The peer is Spark's connector with
-``from_json`` over a topic of JSON (``plain_topic.py``), as a batch query: neither state nor serving is asked of it.
+What it is: the events are written once into each log: the embedded one (sealed), and Kafka as Arrow batches, and as
+Avro and JSON, a message a row. A view of the sums by minute and country is filled from each. The peer is Spark's
+connector with ``from_json`` over a topic of JSON (``plain_topic.py``), as a batch query: neither state nor serving is
+asked of it.
 What is timed: processor seconds of Python, the JVM and Spark's Python workers (the broker's are not in it), and the
 clock's. All take turns in one process.
 Invariants: the first runs of each warm up and are not counted; every group of every answer is checked.
@@ -30,12 +31,14 @@ from bench.time.own import SUMS
 from bench.views.memory import peak_of
 from bench.views.scale import Lines
 from bench.views.throughput import seal
+from tests.services.registry import Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APPEND_ROWS = 100_000
 WARM_UPS = 2
+FORMS = ("arrow", "avro", "json")
 RATE, PER_PROCESSOR = "events/s", "events per processor second"
 CONNECTOR = "Spark's connector, from_json"
 CONNECTOR_JARS = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
@@ -64,10 +67,14 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
     expected = events.answer()
     with kafka_broker(folder) as port, contextlib.ExitStack() as apps:
         servers = f"127.0.0.1:{port}"
+        registry = Registry()
+        apps.callback(registry.close)
+        kafka = f"kafka://{servers}?kept_bytes=1&registry={registry.url}&prefix="  # every run reads from Kafka
         ways = {
             "embedded log": None,
-            "Kafka, Arrow": f"kafka://{servers}?prefix=arrow.&kept_bytes=1",  # every run reads from Kafka
-            "Kafka, JSON": f"kafka://{servers}?prefix=json.&rows=json&kept_bytes=1",
+            "Kafka, Arrow": f"{kafka}arrow.",
+            "Kafka, Avro": f"{kafka}avro.",
+            "Kafka, JSON": f"{kafka}json.",
         }
         homes = {title: folder / f"home-{number}" for number, title in enumerate(ways)}
         for title, log in ways.items():
@@ -103,7 +110,9 @@ def app_of(name: str, sizes: Sizes, home: Path, log: str | None) -> Iterator[hw.
     """An app of one topic, in a Spark that has the connector's jars."""
     spark = {"spark.driver.memory": sizes.driver_memory, "spark.jars": ",".join(connector_jars())}
     with hw.App(name, home=home, spark=spark, **({} if log is None else {"log": log})) as app:
-        app.topic("events", DDL, event_time="at", lateness=LATE_MS_MAX / 1000, partitions=sizes.partitions)
+        form = next((form for form in FORMS if log is not None and log.endswith(f"prefix={form}.")), None)
+        settings = {"lateness": LATE_MS_MAX / 1000, "partitions": sizes.partitions, "values": form}
+        app.topic("events", DDL, event_time="at", **settings)
         yield app
 
 

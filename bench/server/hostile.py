@@ -25,7 +25,8 @@ import psutil
 from bench.server.parts import app_of
 from bench.views.scale import Lines
 from headwater.server.http.keys import Keys
-from tests.services.server.processes import APP, ServerProcess, eventually
+from tests.services.server.processes import APP, ServerProcess
+from tests.waiting import eventually
 
 ROWS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c)"
 # Each for a way of its own to cost too much.
@@ -141,9 +142,9 @@ def besieged(siege: Siege, folder: Path) -> Seen:
     server.http.headers["authorization"] = f"Bearer {owner}"
     seen, over = Seen(), threading.Event()
     try:
-        eventually(lambda: server.http.get("/health/ready").status_code == 200, 120)
+        eventually(lambda: server.http.get("/health/ready").status_code == 200, seconds=120)
         _append(server, 0)
-        eventually(lambda: server.get("/v1/status")["tick"]["tick"], 120)
+        eventually(lambda: server.get("/v1/status")["tick"]["tick"], seconds=120)
         threads = [
             threading.Thread(target=_attack, args=(server.address, attacker, engine, siege, number, over, seen))
             for engine, count in THREADS.items()

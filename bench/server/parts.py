@@ -26,8 +26,9 @@ from bench.server.client import follow, load, request
 from bench.views.scale import Lines
 from headwater.app_file import app_of
 from headwater.log.home import Log
-from tests.services.server.processes import APP, ServerProcess, eventually
+from tests.services.server.processes import APP, ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
+from tests.waiting import eventually
 
 TICK_CHANGES = 20
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater import capture, clock, errors, inlets, sinks
+    from headwater import aggregates, capture, clock, errors, inlets, sinks
     from headwater.app import App
     from headwater.capture.captured_position import gtid, lsn
     from headwater.errors import HeadwaterError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headwater.log.schema.event_metadata import Metadata
     from headwater.log.token import Token
     from headwater.log.topic import Topic
+    from headwater.patterns.pattern_builder import pattern
 
 __version__ = "0.1.0"
 
@@ -37,12 +38,14 @@ __all__ = [
     "Token",
     "Topic",
     "__version__",
+    "aggregates",
     "capture",
     "clock",
     "errors",
     "gtid",
     "inlets",
     "lsn",
+    "pattern",
     "sinks",
 ]
 
@@ -57,11 +60,12 @@ _DEFINED_IN = {
     "Topic": "headwater.log.topic",
     "gtid": "headwater.capture.captured_position",
     "lsn": "headwater.capture.captured_position",
+    "pattern": "headwater.patterns.pattern_builder",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("capture", "clock", "errors", "inlets", "sinks"):
+    if name in ("aggregates", "capture", "clock", "errors", "inlets", "sinks"):
         return import_module(f"headwater.{name}")
     if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

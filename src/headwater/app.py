@@ -10,6 +10,7 @@ Read next: ``app_declarations.py``, ``views/view.py``, ``views/tick/engine.py``.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +24,7 @@ from headwater.notebook import NotebookCard, card_html
 
 if TYPE_CHECKING:
     from headwater.capture.backfill import BackfillProgress
+    from headwater.log.commits.undo import UndoReport
     from headwater.log.contract import EventTransaction
     from headwater.log.producer import Producer
     from headwater.log.schema.event_metadata import Metadata
@@ -101,6 +103,43 @@ class App(AppDeclarations):
         if wait is not None:
             begun.on_commit(lambda token: self._runtime.covering(token, seconds))
         return begun
+
+    def undo(
+        self,
+        *tables: str,
+        since: dt.datetime,
+        until: dt.datetime,
+        producer: str | None = None,
+        actor: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        by: str | None = None,
+    ) -> UndoReport:
+        """Take back what a producer or an actor changed in tables from ``since`` up to ``until``: see ``docs/why.md``.
+
+        Inverse events are appended in one transaction: the row that each key had before, or a tombstone. A key that
+        somebody else changed afterwards is a conflict and stays; with ``force`` it is restored too. ``dry_run`` only
+        tells. The same call again is recognised. ``by``: who undoes it.
+
+        >>> import datetime as dt, headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}])
+        >>> begin = dt.datetime.now(dt.UTC)
+        >>> wrong = [{"id": 1, "country": "XX"}, {"id": 2, "country": "XX"}]
+        >>> _ = users.upsert(wrong, metadata=hw.Metadata(actor="bot"))
+        >>> report = app.undo("users", actor="bot", since=begin, until=dt.datetime.now(dt.UTC))
+        >>> [(change.action, change.row) for change in report.changes]
+        [('upsert', {'id': 1, 'country': 'DE'}), ('delete', {'id': 2})]
+        >>> list(users.rows())
+        [{'id': 1, 'country': 'DE'}]
+        """
+        from headwater.log.commits.undo import UndoScope, undo
+        from headwater.log.contract import Capability, require
+
+        require(self.log, Capability.CONDITIONAL_APPENDS, "undo")
+        scope = UndoScope(since, until, producer, actor)
+        return undo(self.log.local, tables, scope, force=force, dry_run=dry_run, by=by)
 
     def sync_sinks(self) -> list[SinkStatus]:
         """Bring every sink to the last committed tick, those that were stopped too; returns how each is.
@@ -264,6 +303,8 @@ class App(AppDeclarations):
         ...     _ = app.topic("orders", "amount DOUBLE").append([{"amount": 9.5}])
         """
         self._services.close()
+        for each in self.aggregates.values():
+            each.close()
         self._stop_runtime()
         if self._log is not None:
             self._log.close()

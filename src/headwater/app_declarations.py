@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
+from headwater.app_searches import AppSearches
 from headwater.app_services import AppServices
 from headwater.errors import InvalidDeclaration
 from headwater.log.contract import Capability, EventLog, EventTopic, require
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet, InletDeclaration
+    from headwater.patterns.pattern_builder import Pattern
     from headwater.sinks.postgres.postgres_serving import PostgresServing
     from headwater.sinks.runner.declared_sinks import DeclaredSinks, SinkHandle
     from headwater.sinks.sink import Sink
@@ -43,7 +45,7 @@ OnError = Literal["stop", "pause"]
 LOG_VARIABLE, STATE_VARIABLE, SERVE_VARIABLE = "HEADWATER_LOG", "HEADWATER_STATE", "HEADWATER_SERVE"
 
 
-class AppDeclarations:
+class AppDeclarations(AppSearches):
     """The declarations of one app."""
 
     def __init__(
@@ -73,6 +75,8 @@ class AppDeclarations:
         self._views = DeclaredViews(lambda: self.log, lambda: self._runtime, lambda: self._log is not None)
         self._made_runtime: AppRuntime | None = None
         self._services = AppServices(self)
+        self.aggregates, self.claimed, self.processes, self.constraints = {}, {}, {}, {}
+        self.services, self.answering, self.stored_searches = {}, {}, {}
         self.serving: PostgresServing | None = None  # None: only from this machine's disk
         if served := serve or os.environ.get(SERVE_VARIABLE):
             self._serve_from(served)
@@ -173,7 +177,7 @@ class AppDeclarations:
     def view(
         self,
         name: str,
-        sql: str,
+        sql: str | Pattern,
         *,
         serve: bool = True,
         late: Literal["correct", "drop"] | None = None,
@@ -185,7 +189,8 @@ class AppDeclarations:
     ) -> View:
         """Declare a view by SQL. ``get_view`` finds it again; ``view_function`` declares one by a PySpark function.
 
-        The SQL is Spark's. It may read topics, tables and views that were declared before. Nothing runs here.
+        The SQL is Spark's, and has MATCH_RECOGNIZE besides, which ``hw.pattern`` writes. It may read topics, tables and
+        views that were declared before. Nothing runs here.
         ``serve=False`` keeps its rows out of the serving store: then Spark reads them.
 
         - ``late="drop"`` sets rows aside that are older than the watermark (else they correct what was shown). Spark:
@@ -210,7 +215,8 @@ class AppDeclarations:
 
         timing = Timing.declared(name, late=late, horizon=horizon, emit=emit, closes=closes, late_alert=late_alert)
         policy = self._policy(on_error)
-        return self._declare(ViewDeclaration(name, sql, caller(), serve=serve, timing=timing, on_error=policy))
+        text = sql if isinstance(sql, str) else sql.sql
+        return self._declare(ViewDeclaration(name, text, caller(), serve=serve, timing=timing, on_error=policy))
 
     def view_function(
         self,

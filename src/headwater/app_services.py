@@ -12,12 +12,14 @@ Read next: ``app_declarations.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.aggregates.tentative_deadlines import DeadlineWatch
     from headwater.app_declarations import AppDeclarations
+    from headwater.app_processes import BackgroundRunner
     from headwater.capture.app_captures import Captures
     from headwater.federation.attachments import Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
@@ -35,6 +37,8 @@ class AppServices:
         self._inlets: DeclaredInlets | None = None
         self._sinks: DeclaredSinks | None = None
         self._attachments: Attachments | None = None
+        self._deadlines: DeadlineWatch | None = None
+        self._runners: Sequence[BackgroundRunner] = ()  # of processes and services
 
     @property
     def captures(self) -> Captures:
@@ -81,10 +85,21 @@ class AppServices:
                 self._captures.start(self._app.log)
             if self._inlets is not None:
                 self._inlets.start()
+            if self._app.aggregates:
+                self._watch_deadlines()
+            self._runners = self._app.runners()
+            for runner in self._runners:
+                runner.start()
             return on_tick if self._sinks is None else self._sinks.follow(on_tick)
         except BaseException:
             self.stop()
             raise
+
+    def _watch_deadlines(self) -> None:
+        from headwater.aggregates.tentative_deadlines import DeadlineWatch
+
+        self._deadlines = DeadlineWatch(self._app.aggregates.values())
+        self._deadlines.start()
 
     @contextmanager
     def running(self, on_tick: OnTick | None) -> Iterator[OnTick | None]:
@@ -96,12 +111,16 @@ class AppServices:
             self.stop()
 
     def stop_inflow(self) -> None:
-        """Stop captures and inlets."""
+        """Stop captures, inlets, processes and services."""
         with ExitStack() as ending:
+            for runner in self._runners:
+                ending.callback(runner.stop)
             if self._captures:
                 ending.callback(self._captures.stop)
             if self._inlets is not None:
                 ending.callback(self._inlets.stop)
+            if self._deadlines is not None:
+                ending.callback(self._deadlines.stop)
 
     def stop(self) -> None:
         """Stop all of them."""

@@ -3,6 +3,7 @@
     HeadwaterError
     ├── Misuse          the call is wrong; change the call
     │   ├── InvalidDeclaration   a topic, key or setting that is invalid by itself
+    │   │   └── InvalidPattern       a MATCH_RECOGNIZE clause that cannot be read or run
     │   ├── InvalidView          a view's SQL that cannot be read, or is not a function of its inputs
     │   ├── UnknownTopic         no topic of that name
     │   ├── UnknownGroup         no group of that name
@@ -12,9 +13,20 @@
     │   ├── RowRefused           a row does not fit the schema
     │   ├── MessageRefused       an inlet does not take a message: its signature, size or form
     │   ├── OffsetOutOfRange     before the start or after the end
+    │   ├── PatternFailed        a row pattern cannot be matched over the rows there are
     │   ├── ViewFailed           a view cannot be computed over the rows there are
     │   ├── UnknownView          no view of that name
+    │   ├── UnknownRow           a view has no row with that key
+    │   ├── UnknownAggregate     no aggregate, command, claim, process or service of that name
+    │   ├── Rejected             an aggregate's rule refuses a command
+    │   ├── CommandFailed        a command raised an error that is no rejection
+    │   ├── ReplayFailed         an event cannot be applied: its type, its upcaster, or its method
+    │   ├── UnknownRequest       no request of that id was made of a process or service
+    │   ├── ProcessFailed        a process function raised an error that is no rejection
+    │   ├── ProcessDiverged      a process function, run again, yields another step than before
+    │   ├── ServiceFailed        the function or query of a service failed for a request
     │   ├── UnknownSink          no sink of that name
+    │   ├── UndoRefused          changes of a topic cannot be taken back by events
     │   ├── SinkRefused          another system refuses a sink's changes
     │   ├── InvalidQuery         a query that cannot be run
     │   ├── MissingExtra         an optional package is not installed
@@ -35,6 +47,7 @@
     │   ├── Fenced               a newer member, generation or producer has taken over
     │   ├── OutOfOrder           a producer's number comes too late to be known as new or repeated
     │   ├── VersionConflict      a stream or row has another version than the writer expected
+    │   ├── AppendConflict       events that an append must not find are there
     │   ├── RequestConflict      a request id was used before, with other content
     │   ├── LeaseLost            the message's lease ran out
     │   └── CaptureLost          the captured database no longer retains the capture's position
@@ -42,10 +55,11 @@
     │   ├── NotYetCovered        the views have not reached a token in time
     │   ├── ViewPaused           a view is paused after a failure and has not reached the token
     │   ├── LogUnavailable       the cluster that the log is on does not answer
-    │   ├── CommitUnsure         whether Kafka committed a transaction is not known
+    │   ├── CommitUnsure         whether a transaction of Kafka or a command was written is not known
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
     │   ├── StateUnavailable     the object store of an app's state does not answer
+    │   ├── RequestExpired       a service has not answered a request before its deadline
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── TooMany              more requests, or open subscriptions, than the server allows
     │   ├── TimedOut             a query took longer than it may
@@ -68,6 +82,7 @@ they are caught (``log/storage/files.py``, ``log/catalog/catalog.py``). Read nex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -83,8 +98,13 @@ class HeadwaterError(Exception):
       Hint: Did you mean "orders"?
     """
 
-    code: ClassVar[str] = "error"
+    code: ClassVar[str] = "error"  # of the others the name in snake case, unless the class says another
     exit_status: ClassVar[int] = 1
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" not in cls.__dict__:
+            cls.code = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None, **data: Any) -> None:
         super().__init__(message)
@@ -113,110 +133,129 @@ class HeadwaterError(Exception):
 class Misuse(HeadwaterError):
     """The call is wrong; change the call."""
 
-    code = "misuse"
     exit_status = 2
 
 
 class InvalidDeclaration(Misuse):
     """A declaration that is invalid by itself."""
 
-    code = "invalid_declaration"
+
+class InvalidPattern(InvalidDeclaration):
+    """A MATCH_RECOGNIZE clause that cannot be read, or asks for what no matcher can do."""
+
+
+class PatternFailed(Misuse):
+    """A row pattern cannot be matched over the rows there are: too many steps, a skip that goes nowhere, arithmetic."""
 
 
 class InvalidView(Misuse):
     """A view's SQL cannot be read, or its answer would not be a function of its inputs."""
 
-    code = "invalid_view"
-
 
 class UnknownTopic(Misuse):
     """No topic of that name in this home."""
-
-    code = "unknown_topic"
 
 
 class UnknownGroup(Misuse):
     """No group of that name on this topic."""
 
-    code = "unknown_group"
-
 
 class UnknownApp(Misuse):
     """No app of that name has a position in a topic of this home."""
-
-    code = "unknown_app"
 
 
 class DeclarationConflict(Misuse):
     """The topic exists with another declaration."""
 
-    code = "declaration_conflict"
-
 
 class SchemaConflict(DeclarationConflict):
     """The new schema cannot follow the stored one."""
-
-    code = "schema_conflict"
 
 
 class RowRefused(Misuse):
     """A row does not fit the topic's schema. Nothing of its batch was written."""
 
-    code = "row_refused"
-
 
 class MessageRefused(Misuse):
     """An inlet does not take a message: its signature, its size or its form is wrong."""
-
-    code = "message_refused"
 
 
 class OffsetOutOfRange(Misuse):
     """An offset before the start or after the end of a partition."""
 
-    code = "offset_out_of_range"
-
 
 class ViewFailed(Misuse):
     """A view cannot be computed over the rows there are. The tick was not committed."""
-
-    code = "view_failed"
 
 
 class UnknownView(Misuse):
     """No view of that name in this app."""
 
-    code = "unknown_view"
+
+class UnknownAggregate(Misuse):
+    """No aggregate, command, claim, process or service of that name was declared."""
+
+
+class Rejected(Misuse):
+    """A rule of an aggregate refuses a command. Command methods raise it.
+
+    >>> raise Rejected("no funds", missing=5)
+    Traceback (most recent call last):
+        ...
+    headwater.errors.Rejected: no funds
+    """
+
+
+class CommandFailed(Misuse):
+    """A command raised an error that is no rejection. Nothing was written."""
+
+
+class ReplayFailed(Misuse):
+    """An event cannot be applied: its type is not known, or its upcaster or method fails."""
+
+
+class UnknownRow(Misuse):
+    """A view has no row with that key at that tick."""
+
+
+class UnknownRequest(Misuse):
+    """No request of that id was made of this process or service."""
+
+
+class ProcessFailed(Misuse):
+    """A process function raised an error that is no rejection, or yields what is no step. It is tried again."""
+
+
+class ProcessDiverged(Misuse):
+    """A process function, run again over recorded results, yields another step than before. Nothing was sent."""
+
+
+class ServiceFailed(Misuse):
+    """The function of a service raised an error for a request, or its query gave more than one row."""
 
 
 class UnknownSink(Misuse):
     """No sink of that name in this app."""
 
-    code = "unknown_sink"
+
+class UndoRefused(Misuse):
+    """Changes of a topic cannot be taken back: its rows are events, or follow another system."""
 
 
 class SinkRefused(Misuse):
     """Another system refuses a sink's changes, and would refuse them again."""
 
-    code = "sink_refused"
-
 
 class InvalidQuery(Misuse):
     """A query that cannot be run."""
-
-    code = "invalid_query"
 
 
 class NotOffered(Misuse):
     """The log does not offer what the call needs."""
 
-    code = "not_offered"
-
 
 class MissingExtra(Misuse):
     """An optional dependency is not installed."""
-
-    code = "missing_extra"
 
     @classmethod
     @contextmanager
@@ -239,67 +278,45 @@ class MissingExtra(Misuse):
 class SourceRefused(Misuse):
     """A database that is to be captured lacks a setting, a right, a key or the table."""
 
-    code = "source_refused"
-
 
 class StoreRefused(Misuse):
     """An attached store refuses what a query asks of it, or has no such table."""
-
-    code = "store_refused"
 
 
 class StateRefused(Misuse):
     """The object store of an app's state refuses a request, or holds the state of another app."""
 
-    code = "state_refused"
-
 
 class TooManyRows(Misuse):
     """A query needs more rows of an attached store than allowed."""
-
-    code = "too_many_rows"
 
 
 class CaptureBlocked(Misuse):
     """A captured table changed in a way that its topic cannot follow."""
 
-    code = "capture_blocked"
-
 
 class Unauthenticated(Misuse):
     """The server requires a key, and the request has no valid one."""
-
-    code = "unauthenticated"
 
 
 class Forbidden(Misuse):
     """The request's key lacks the scope, or the request comes from another site."""
 
-    code = "forbidden"
-
 
 class UnknownPath(Misuse):
     """The server has nothing at that address, or not for that method."""
-
-    code = "unknown_path"
 
 
 class TooLarge(Misuse):
     """A request's body is larger than the server takes. Nothing of it was kept."""
 
-    code = "too_large"
-
 
 class AnswerTooLarge(Misuse):
     """A query's answer, or a value that it makes, has more bytes than it may have. Nothing of it was sent."""
 
-    code = "answer_too_large"
-
 
 class OutOfMemory(Misuse):
     """A query needs more memory, or more temporary disk, than it may have, and was ended."""
-
-    code = "out_of_memory"
 
 
 class ClosedError(Misuse):
@@ -311,169 +328,124 @@ class ClosedError(Misuse):
 class Conflict(HeadwaterError):
     """Another process was first; read again and retry."""
 
-    code = "conflict"
     exit_status = 3
 
 
 class Fenced(Conflict):
     """A newer member, generation or producer has taken over."""
 
-    code = "fenced"
-
 
 class OutOfOrder(Conflict):
     """A producer's number comes too late to be known as new or repeated."""
-
-    code = "out_of_order"
 
 
 class VersionConflict(Conflict):
     """A stream or row has another version than the writer expected: another writer came first."""
 
-    code = "version_conflict"
+
+class AppendConflict(Conflict):
+    """Events that an append must not find came after the position that its writer had read up to."""
 
 
 class RequestConflict(Conflict):
     """A request id was used before, with other content."""
 
-    code = "request_conflict"
-
 
 class LeaseLost(Conflict):
     """The message's lease ran out and it may be with another worker now."""
-
-    code = "lease_lost"
 
 
 class CaptureLost(Conflict):
     """The captured database no longer retains the capture's position in its log, or is another database."""
 
-    code = "capture_lost"
-
 
 class Unavailable(HeadwaterError):
     """It may work later."""
 
-    code = "unavailable"
     exit_status = 4
 
 
 class NotYetCovered(Unavailable):
     """The views have not reached a token in time."""
 
-    code = "not_yet_covered"
-
 
 class ViewPaused(Unavailable):
     """A view is paused after a failure and has not reached the requested token."""
-
-    code = "view_paused"
 
 
 class LogUnavailable(Unavailable):
     """The cluster that the log is on does not answer; a running app waits for it."""
 
-    code = "log_unavailable"
-
 
 class CommitUnsure(Unavailable):
-    """A transaction of Kafka was to be committed, and no answer says whether it was."""
-
-    code = "commit_unsure"
+    """A transaction of Kafka, or a command to a server's aggregate, had no answer that says whether it was written."""
 
 
 class SourceUnavailable(Unavailable):
     """A captured database does not answer."""
 
-    code = "source_unavailable"
-
 
 class StoreUnavailable(Unavailable):
     """An attached store does not answer, or not in time."""
-
-    code = "store_unavailable"
 
 
 class StateUnavailable(Unavailable):
     """The object store of an app's state does not answer, though it was asked again for a while."""
 
-    code = "state_unavailable"
+
+class RequestExpired(Unavailable):
+    """A service did not answer a request before its deadline, and will not answer it any more."""
 
 
 class Backpressure(Unavailable):
     """The slowest group is too far behind and the topic's policy is to block."""
 
-    code = "backpressure"
-
 
 class TooMany(Unavailable):
     """More requests in a moment, or more open subscriptions, than the server allows."""
-
-    code = "too_many"
 
 
 class TimedOut(Unavailable):
     """A query took longer than it may, and was ended; or a capture has not caught up in the time it was given."""
 
-    code = "timed_out"
-
 
 class EngineUnavailable(Unavailable):
     """The server's engine, which runs the app, does not run or is just starting."""
-
-    code = "engine_unavailable"
 
 
 class SparkEnded(Unavailable):
     """The Java process that Spark runs in has ended. What was committed is kept."""
 
-    code = "spark_ended"
-
 
 class DiskFull(Unavailable):
     """No space left for what was to be written. Nothing of it was kept."""
-
-    code = "disk_full"
 
 
 class TooManyFiles(Unavailable):
     """This process, or the system, has as many files open as it may. Nothing is damaged."""
 
-    code = "too_many_files"
-
 
 class ReadOnlyHome(Unavailable):
     """The home directory cannot be written."""
-
-    code = "read_only_home"
 
 
 class CatalogBusy(Unavailable):
     """Another process held the catalog for too long."""
 
-    code = "catalog_busy"
-
 
 class Corruption(HeadwaterError):
     """Stop: the data on disk is not what was written."""
 
-    code = "corruption"
     exit_status = 5
 
 
 class CorruptSegment(Corruption):
     """A segment's bytes do not match their checksum."""
 
-    code = "corrupt_segment"
-
 
 class CorruptCatalog(Corruption):
     """The catalog is not a readable SQLite database."""
 
-    code = "corrupt_catalog"
-
 
 class NewerFormat(Corruption):
     """The home was written by a newer Headwater."""
-
-    code = "newer_format"

@@ -16,17 +16,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from bench.peer_servers import die_with_parent
 from headwater.app_file import app_of
 from headwater.log.home import Log
-from tests.spark.conftest import SHORT_LIVED
+from headwater.testing.local_server import die_with_parent
+from tests.short_lived import SHORT_LIVED
+from tests.waiting import eventually
 
 APP = Path(__file__).parent / "shop_app.py"
 ROOT = Path(__file__).parents[2]
@@ -84,7 +83,7 @@ class Served:
 
     def ready(self) -> None:
         """Wait until the engine has done its first tick."""
-        eventually(lambda: self.get("/v1/status")["tick"]["tick"] > 0, self._why)
+        eventually(lambda: self.get("/v1/status")["tick"]["tick"] > 0, self._why, seconds=PATIENCE_S)
 
     def _why(self) -> str:
         log = self.home / "views" / "shop" / "engine.log"
@@ -94,15 +93,6 @@ class Served:
 def chromium() -> str | None:
     """The browser's program, if it is installed."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def eventually(look: Callable[[], Any], why: Callable[[], str] = lambda: "it did not come") -> Any:
-    """What ``look`` finds, as soon as it finds something."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.05)
-    return found
 
 
 def seed(home: Path) -> Log:

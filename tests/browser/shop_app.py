@@ -3,6 +3,7 @@
 import os
 
 import headwater as hw
+from headwater.aggregates import Rejected, command, event, step
 
 HOME = os.environ["BROWSED_SHOP_HOME"]
 
@@ -43,3 +44,43 @@ app.view("per_box", "SELECT id, pieces DIV boxes AS pieces FROM stock", on_error
 app.view("largest_box", "SELECT max(pieces) AS pieces FROM per_box")
 app.sink("revenue", hw.sinks.SQLite(f"{HOME}/copy.db"))
 app.sink("total", hw.sinks.SQLite(f"{HOME}/total.db"))
+
+
+class Basket:
+    """A basket with a rule, and a reservation that may lapse."""
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.held = 0
+
+    @command
+    def put(self, items: int, note: str | None = None) -> None:
+        if items > 100:
+            raise Rejected("a basket has room for 100", room=100 - self.items)
+        self.was_put(items, note)
+
+    @command
+    def hold(self, items: int) -> None:
+        self.was_held(items)
+
+    @event
+    def was_put(self, items: int, note: str | None) -> None:
+        self.items, self.note = self.items + items, note
+
+    @event(tentative="10 minutes")
+    def was_held(self, items: int) -> None:
+        self.held += items
+
+    @was_held.cancelled
+    def _freed(self, items: int) -> None:
+        self.held -= items
+
+
+baskets = app.aggregate("basket", Basket, partitions=2)
+
+
+@app.process("swap", request="source STRING, target STRING")
+def swap(request):
+    """What cannot be taken back: a request of it gets stuck."""
+    yield step(baskets, request["source"], "put", items=1, undo=("put", {"items": 500}))
+    yield step(baskets, request["target"], "put", items=500)

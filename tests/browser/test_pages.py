@@ -24,6 +24,8 @@ PLACES = (
     "/views/minutes",
     "/sinks/revenue.sqlite",
     "/inlets/site",
+    "/aggregates",
+    "/aggregates/basket",
     "/ticks",
     "/alerts",
     "/query",

@@ -20,6 +20,7 @@ PICTURES = {
     "windows": "/views/minutes",
     "sink": "/sinks/revenue.sqlite",
     "inlet": "/inlets/site",
+    "aggregates": "/aggregates/basket",
     "ticks": "/ticks",
     "alerts": "/alerts",
     "query": "/query",

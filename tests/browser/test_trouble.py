@@ -10,7 +10,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from headwater.log.home import Log
 from tests.browser.conftest import Look, go
-from tests.browser.served import PATIENCE_S, Served, eventually, seed
+from tests.browser.served import PATIENCE_S, Served, seed
+from tests.waiting import eventually
 
 
 def lasting(page: Page) -> Locator:

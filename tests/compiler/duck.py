@@ -197,6 +197,8 @@ class DuckRunner:
             changed = self._readable(changes_of(given.leaf.relation), given.leaf.relation, None)
             touched.append(f"SELECT {expressions} FROM ({changed})")
         self._make("_touched", f"SELECT DISTINCT * FROM ({' UNION ALL '.join(touched)})")
+        if stage.in_runs:
+            self._widen(stage)
         if self._empty("_touched"):
             self._commit(stage, None, old=None)
             return
@@ -216,6 +218,20 @@ class DuckRunner:
         if stage.leading and self._random.random() < 0.7:
             self._lead(stage)
         self._commit(stage, f"SELECT *, 1 AS {WEIGHT} FROM ({to_duckdb(stage.sql)})", old="_old")
+
+    def _widen(self, stage: KeyedStage) -> None:
+        """Makes ``_touched`` the runs of numbers that its numbers are in."""
+        (given,), (key,) = stage.inputs, stage.keys
+        relation = given.leaf.relation
+        rows = (self._bag(relation, None, after=False), self._bag(relation, None, after=True))
+        there = " UNION ".join(f"SELECT {to_key(given.keys[0])} AS n FROM ({each})" for each in rows)
+        self._make(
+            "_runs",
+            f"WITH RECURSIVE there AS ({there}), run AS (SELECT {key.name} AS n FROM _touched "
+            "UNION SELECT there.n FROM run JOIN there ON abs(there.n - run.n) = 1) "
+            f"SELECT n AS {key.name} FROM run WHERE n IS NOT NULL",
+        )
+        self._make("_touched", "SELECT * FROM _runs")
 
     def _lead(self, stage: KeyedStage) -> None:
         """Binds the leaf of a stage of leading rows to what it had and what came, for the keys where that will do."""

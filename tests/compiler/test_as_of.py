@@ -166,17 +166,17 @@ JOIN = "SELECT o.order_id, u.id FROM orders o"
         ),
         (
             f"{JOIN} JOIN users FOR SYSTEM_TIME AS OF v.at AS u ON u.id = o.user_id JOIN visits v ON v.id = u.id",
-            'AS OF must be told by what stands to its left, and "v" does not',
+            'the time of AS OF must come from a table to its left, and "v" is not one',
             "v.at",
         ),
         (
             f"{JOIN} JOIN users FOR SYSTEM_TIME AS OF u.since AS u ON u.id = o.user_id",
-            'AS OF must be told by what stands to its left, and "u" does not',
+            'the time of AS OF must come from a table to its left, and "u" is not one',
             "u.since",
         ),
         (
             f"SELECT v.id FROM visits v WHERE EXISTS ({JOIN} JOIN users FOR SYSTEM_TIME AS OF v.at AS u ON true)",
-            'AS OF must be told by what stands to its left, and "v" does not',
+            'the time of AS OF must come from a table to its left, and "v" is not one',
             "v.at",
         ),
         (

@@ -79,8 +79,8 @@ def test_a_join_is_bounded_when_both_sides_are(bound, reach):
     ("sql", "why"),
     [
         ("SELECT search_id, count(*) AS n FROM clicks GROUP BY search_id", "without a window"),
-        (f"{JOINED} AND c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR", "say so with closes"),
-        ("SELECT id FROM searches UNION ALL SELECT search_id FROM clicks", "only a plain SELECT"),
+        (f"{JOINED} AND c.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR", "declare it with closes"),
+        ("SELECT id FROM searches UNION ALL SELECT search_id FROM clicks", "follows only from a plain SELECT"),
         ("SELECT count(*) AS n FROM clicks GROUP BY window(sent_at, '1 minute')", "window(sent_at, …) is not known"),
         ("SELECT count(*) AS n FROM v GROUP BY window(at, '1 minute')", "is not known to go by the event time"),
     ],
@@ -158,7 +158,7 @@ def test_a_view_without_bound_says_that_its_state_stays():
         ({"emit": "once"}, "emit cannot be 'once'"),
         ({"horizon": "soon"}, "horizon cannot be 'soon'"),
         ({"late": "drop", "horizon": "1 minute"}, "contradict each other"),
-        ({"closes": "at"}, "nobody asks"),
+        ({"closes": "at"}, "closes has no effect"),
         ({"late_alert": 2}, "late_alert cannot be 2"),
     ],
 )

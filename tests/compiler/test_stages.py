@@ -150,8 +150,9 @@ def test_the_fingerprint_is_of_the_meaning() -> None:
         ("SELECT collect_list(age) AS a FROM users", "aggregates that take every row"),
         ("SELECT id FROM users ORDER BY age OFFSET 3", "LIMIT and OFFSET are not numbers"),
         (
-            "SELECT session_window AS w, count(*) AS n FROM orders GROUP BY session_window(placedAt, '5 minutes')",
-            "session_window without another group",
+            "SELECT session_window AS w, count(*) AS n FROM orders "
+            "GROUP BY session_window(placedAt, CASE WHEN amount > 1 THEN '5 minutes' ELSE '1 minute' END)",
+            "session_window without another group, whose gap",
         ),
         (
             "SELECT a.id FROM users a JOIN LATERAL (SELECT 1 FROM orders WHERE user_id = a.id) AS x",

@@ -29,6 +29,7 @@ from tests.crash.captured_databases import DATABASES
 from tests.crash.ledger import many
 from tests.services.conftest import kafka
 from tests.services.kafka_broker import KafkaBroker
+from tests.waiting import eventually
 
 __all__ = ["kafka"]
 
@@ -137,6 +138,5 @@ def torture(kind: str, home: Path, log: str | None, kills: int) -> None:
 def _marked(home: Path, address: str | None) -> None:
     """Until there is one more marker: the stream has begun."""
     with closing(open_log(home, address, maintained=False)) as log:
-        markers = Markers.find(log, "torture")
-        assert markers is not None
+        markers: Markers = eventually(lambda: Markers.find(log, "torture"))  # all may have died before it
         assert markers.topic.wait(markers.topic.end_offsets(), timeout=60)

@@ -11,24 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.log.home import Log
+from tests.waiting import eventually
 
 MEMBERS = Path(__file__).with_name("group_members.py")
-DEADLINE_S = 120
 TAKEN_MAX = 10  # messages a worker takes at once
 
 
 def start(*arguments):
     command = [sys.executable, str(MEMBERS), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def eventually(condition, what):
-    """Wait for a condition of other processes' making; the deadline is only for a test that fails."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.02)
-    return found
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from itertools import pairwise
 
 from headwater.log.home import Log
 from headwater.log.schema.event_metadata import Metadata
-from tests.crash.test_groups_survive_kill import eventually, processes, start
+from tests.crash.test_groups_survive_kill import processes, start
+from tests.waiting import eventually
 
 ACCOUNTS = 12
 ROWS = 600

@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from headwater.objects import s3_store
 from headwater.views import thresholds
 from headwater.views.lifecycle.views_check import check_views
 from headwater.views.state.remote import store_manifests
+from tests.app_process import running
 from tests.crash.ledger import many
-from tests.crash.test_views_survive_kill import running
 from tests.crash.tick_points import COPIED, REQUESTS, Mortal, Points
 from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_beginning
 from tests.services.faulty_proxy import FaultyProxy
@@ -98,7 +99,7 @@ def test_views_are_right_after_a_process_was_killed_at_a_request_of_its_own(
     with FaultyProxy(server.port) as proxy, declare(home, server.address(f"k{number}", endpoint=proxy.endpoint)) as app:
         shop, replay = Shop(number), Replay()
         shop.trade(app)
-        with running(home, str(app.state)) as child:
+        with running("tests.crash.view_runner", home, app.state, stderr=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.readline().startswith("tick"), "the app ended by itself"
             left = chance.randrange(6)
@@ -180,7 +181,7 @@ def test_another_process_takes_over_from_one_that_has_stalled(quick_path: Path, 
     state, shop, replay = server.address("stalled"), Shop(5), Replay()
     with declare(quick_path / "home", state) as app:
         shop.trade(app)
-        with running(quick_path / "home", state) as child:
+        with running("tests.crash.view_runner", quick_path / "home", state, stderr=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.readline().startswith("tick")
             os.kill(child.pid, signal.SIGSTOP)

@@ -11,23 +11,20 @@ Read next: ``pause_shop.py``, ``tick_points.py``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.app_process import running
 from tests.crash.ledger import many
 from tests.crash.pause_shop import VIEWS, counts, declare, expected, judge
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Replay
-from tests.spark.conftest import SHORT_LIVED
 
 DEATHS = 8  # the commits by turns with moments at random
 
@@ -75,28 +72,6 @@ def test_a_pause_and_its_end_that_die_anywhere_lose_nothing(quick_path: Path, mo
     assert set(COMMITS) <= set(mortal.deaths)
 
 
-@contextlib.contextmanager
-def running(home: Path, what: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs the shop, or resumes its view; nothing of it is left in the end."""
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.pause_shop", str(home), what],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=root,
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
-
-
 @pytest.mark.timeout(900)  # minutes where other work takes the cores
 @pytest.mark.usefixtures("spark")
 def test_processes_that_are_killed_around_a_pause_and_its_end_lose_nothing(quick_path: Path) -> None:
@@ -107,7 +82,7 @@ def test_processes_that_are_killed_around_a_pause_and_its_end_lose_nothing(quick
         with declare(home) as app:  # it ticks only when the other process is gone, and so is not shut out
             for place, (amount, parts) in orders.items():
                 app.get_table("orders").upsert([{"id": place, "amount": amount, "parts": parts}])
-            with running(home, "run") as child:
+            with running("tests.crash.pause_shop", home, "run", stdin=subprocess.PIPE) as child:
                 assert child.stdout is not None
                 assert child.stdout.readline().startswith("tick"), "the app ended by itself"
                 app.get_table("orders").upsert([{"id": poison, "amount": 7, "parts": 0}])
@@ -120,7 +95,7 @@ def test_processes_that_are_killed_around_a_pause_and_its_end_lose_nothing(quick
         orders[poison] = (7, 2)
         with declare(home) as app:
             app.get_table("orders").upsert([{"id": poison, "amount": 7, "parts": 2}])
-            with running(home, "resume") as child:
+            with running("tests.crash.pause_shop", home, "resume", stdin=subprocess.PIPE) as child:
                 assert child.stdout is not None
                 assert child.stdout.readline() == "resuming\n"
                 time.sleep(chance.uniform(0, 1.5))

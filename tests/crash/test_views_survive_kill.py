@@ -10,24 +10,21 @@ Read next: ``view_shop.py``, ``tick_points.py``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import SparkEnded
 from headwater.views import thresholds
+from tests.app_process import running
 from tests.crash.ledger import many
 from tests.crash.tick_points import COMMITS, Mortal, Points
 from tests.crash.view_shop import Replay, Shop, declare, judge, judge_from_the_beginning
-from tests.spark.conftest import SHORT_LIVED
 
 ROOT = Path(__file__).parents[2]
 WAYS = ("Java", "app", "both")
@@ -79,27 +76,6 @@ def test_a_tick_that_dies_anywhere_leaves_nothing_half_done(
     assert not way or any(label.startswith("run.") for label in mortal.deaths)  # small runs have no files
 
 
-@contextlib.contextmanager
-def running(home: Path, *state: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs the app, with Spark and all; nothing of it is left in the end."""
-    environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.view_runner", str(home), *state],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # Java notices that its parent is gone, but not at once
-        child.communicate()
-
-
 def kill(child: subprocess.Popen[str], way: str) -> None:
     """Kill Spark's Java, the app, or both at once; the first is told in a sentence by the app that is left."""
     if way == "Java":
@@ -124,7 +100,7 @@ def test_views_are_right_after_the_processes_that_run_them_were_killed(quick_pat
         shop, replay = Shop(1), Replay()
         for number in range(many(KILLS)):
             token = shop.trade(app)
-            with running(home) as child:
+            with running("tests.crash.view_runner", home, stderr=subprocess.PIPE) as child:
                 assert child.stdout is not None
                 for _ in range(3):
                     assert child.stdout.readline().startswith("tick"), "the app ended by itself"

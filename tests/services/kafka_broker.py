@@ -2,41 +2,42 @@
 
 What it is: ``KafkaBroker`` starts one node (KRaft, broker and controller in one) from the jars that ``bench/setup.sh``
 brings. It listens three times: openly, with a password (SASL/PLAIN), and with a password over TLS.
-Invariants: it is stopped by its process id; should the tests be killed, the kernel stops it. A broker that comes back
-has its data and its ports. Jars that are missing are a failure that names the line that brings them, never a skip.
-Not here: what is asked of it (``test_kafka_inlet.py``, ``sinks/test_kafka.py``).
+Invariants: a broker that comes back has its data and its ports. Jars that are missing are a failure that names the
+line that brings them, never a skip.
+Not here: starting and stopping (``local_server.py``); what is asked of it (``test_kafka_inlet.py``,
+``sinks/test_kafka.py``).
 Read next: ``bench/setup.sh``.
 """
 
 from __future__ import annotations
 
 import shutil
-import signal
-import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.peer_servers import die_with_parent, free_port, tools_directory
+from bench.peer_servers import KAFKA_API_VERSIONS, KAFKA_LOGGING, tools_directory
+from headwater.errors import Unavailable
+from headwater.testing.local_server import LocalServer, answers, free_port
 
-SECONDS_MAX = 90.0
 HEAP = ["-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 USER, PASSWORD = "ada", "s3cret"
-# An ApiVersions request of version 0; the first byte of the answer is the high byte of its length, which is zero.
-API_VERSIONS = bytes([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xFF, 0xFF])
+SECONDS_MAX = 90.0
 
 
-class KafkaBroker:
+class KafkaBroker(LocalServer):
     """One broker, which can be stopped or killed and started again over the same data."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.port, self.password_port, self.tls_port, self._controller_port = (free_port() for _ in range(4))
-        self._process: subprocess.Popen[bytes] | None = None
+    title = "Kafka"
+    start_seconds_max = SECONDS_MAX
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.password_port, self.tls_port, self._controller_port = (free_port() for _ in range(3))
         self._formatted = False
 
     @property
@@ -46,99 +47,54 @@ class KafkaBroker:
     @cached_property
     def certificate(self) -> Path:
         """The certificate that the broker shows, as PEM: it signed it itself."""
-        path = self.directory / "broker.pem"
+        path = self.folder / "broker.pem"
         path.write_text(ssl.get_server_certificate(("127.0.0.1", self.tls_port)))
         return path
 
-    def start(self) -> None:
-        """Start, and wait until it answers."""
+    def _command(self) -> list[str]:
         java, jars = shutil.which("java"), tools_directory() / "kafka"
         assert java is not None, "Kafka needs Java; on Debian: apt-get install openjdk-17-jre-headless"
         assert list(jars.glob("kafka_2.13-*.jar")), f"there are no jars of Kafka in {jars}: run bench/setup.sh"
-        logging = self.directory / "log4j2.properties"
+        logging = self.folder / "log4j2.properties"
         command = [java, *HEAP, f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars}/*"]
-        properties = str(self.directory / "server.properties")
+        properties = str(self.folder / "server.properties")
         if not self._formatted:
             key = self._write_settings(logging)
             identity = ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", "--standalone"]
             made = self._run([*command, "kafka.tools.StorageTool", "format", "--config", properties, *identity])
             assert (made.wait(), key.wait()) == (0, 0), self.said()
             self._formatted = True
-        self._process = self._run([*command, "kafka.Kafka", properties])
-        deadline = time.monotonic() + SECONDS_MAX
-        while not self.answers():
-            assert self._process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.05)  # until it listens; nothing is measured by it
+        return [*command, "kafka.Kafka", properties]
 
-    def stop(self) -> None:
-        """Stop, and wait until it has ended."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """As a power cut does it."""
-        self._end(signal.SIGKILL)
-
-    def answers(self) -> bool:
-        """Whether it listens, and leads every partition that it has: it listens a moment earlier."""
-        from confluent_kafka import KafkaException
+    def _check(self) -> None:
+        """Raise until it leads every partition that it has: it listens a moment earlier."""
         from confluent_kafka.admin import AdminClient
 
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-                connection.sendall(API_VERSIONS)
-                if not connection.recv(64).startswith(b"\0"):
-                    return False
-            topics = AdminClient({"bootstrap.servers": self.servers, "log_level": 0}).list_topics(timeout=5).topics
-        except (OSError, KafkaException):
-            return False
-        return all(part.leader >= 0 for topic in topics.values() for part in topic.partitions.values())
-
-    def said(self) -> str:
-        return (self.directory / "output").read_text(errors="replace")[-3000:]
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with (self.directory / "output").open("ab") as output:
-            return subprocess.Popen(
-                command,
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        if not answers(self.port, KAFKA_API_VERSIONS, b"\0"):
+            raise Unavailable("it does not listen yet")
+        topics = AdminClient({"bootstrap.servers": self.servers, "log_level": 0}).list_topics(timeout=5).topics
+        if any(part.leader < 0 for topic in topics.values() for part in topic.partitions.values()):
+            raise Unavailable("it does not lead every partition yet")
 
     def _write_settings(self, logging: Path) -> subprocess.Popen[bytes]:
         """Write the settings; the process that makes the key for TLS."""
         keytool = shutil.which("keytool")
         assert keytool is not None, "Java's keytool makes the certificate for TLS"
-        store = self.directory / "broker.p12"
+        store = self.folder / "broker.p12"
         key = ["-keystore", str(store), "-storepass", PASSWORD, "-alias", "broker", "-keyalg", "EC"]
         name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-validity", "30"]
-        logging.write_text(LOG4J)
+        logging.write_text(KAFKA_LOGGING)
         settings = SETTINGS.format(
             port=self.port,
             password_port=self.password_port,
             tls_port=self.tls_port,
             controller_port=self._controller_port,
-            data=self.directory / "data",
+            data=self.folder / "data",
             store=store,
             user=USER,
             password=PASSWORD,
         )
-        (self.directory / "server.properties").write_text(settings)
+        (self.folder / "server.properties").write_text(settings)
         return self._run([keytool, "-genkeypair", *key, *name])
 
     # What tests do with it, by a client of their own
@@ -244,14 +200,6 @@ class KafkaBroker:
         return values
 
 
-def eventually(condition: Callable[[], object], what: str) -> None:
-    """Wait until something is so; a failure after a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"not within a minute: {what}"
-        time.sleep(0.02)
-
-
 SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -287,13 +235,4 @@ broker.session.timeout.ms=2000
 broker.heartbeat.interval.ms=300
 log.initial.task.delay.ms=500
 log.retention.check.interval.ms=500
-"""
-
-LOG4J = """\
-rootLogger.level = WARN
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c{1}: %m%n
 """

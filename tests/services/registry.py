@@ -1,7 +1,8 @@
-"""A small schema registry for the tests: an HTTP server of ours that answers as Confluent's does, for one GET.
+"""A small schema registry for the tests: an HTTP server of ours that answers as Confluent's does, two requests.
 
-What it is: ``Registry`` keeps schemas in memory and answers ``GET /schemas/ids/N``, with a password if it has one. It
-is no real registry: those need a JVM and a Kafka of their own, and this is the only request that the inlet makes.
+What it is: ``Registry`` keeps schemas in memory and answers ``GET /schemas/ids/N`` and ``POST /subjects/S/versions``,
+with a password if it has one. It is no real registry: those need a JVM and a Kafka of their own, and these are the only
+requests that are made.
 Invariants: it counts its requests, and can be told to fail.
 Read next: ``test_kafka_avro.py``.
 """
@@ -15,6 +16,7 @@ import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 import fastavro
 
@@ -24,6 +26,8 @@ class Registry:
 
     def __init__(self, password: str | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.frozen = False  # takes no new schema of a subject that has one
         self.asked: list[str] = []
         self.failing = False
         registry, expected = self, None
@@ -42,6 +46,23 @@ class Registry:
                     self._answer(404, {"error_code": 40403, "message": "Schema not found"})
                 else:
                     self._answer(200, found)
+
+            def do_POST(self) -> None:
+                registry.asked.append(self.path)
+                sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                subject = unquote(self.path.split("/")[2])
+                known = registry.subjects.setdefault(subject, [])
+                same = [n for n in known if registry.schemas[n]["schema"] == sent["schema"]]
+                if registry.failing:
+                    self._answer(503, {"error_code": 50301})
+                elif registry.frozen and known and not same:
+                    self._answer(409, {"error_code": 409, "message": "Schema being registered is incompatible"})
+                else:
+                    number = same[0] if same else 100 + len(registry.schemas)
+                    if not same:
+                        known.append(number)
+                        registry.schemas[number] = {"schema": sent["schema"]}
+                    self._answer(200, {"id": number})
 
             def _answer(self, status: int, body: dict[str, Any]) -> None:
                 content = json.dumps(body).encode()

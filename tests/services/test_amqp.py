@@ -20,7 +20,8 @@ from headwater.inlets.inlet import Inlet
 from headwater.log.home import Log
 from headwater.log.topic import Topic
 from headwater.testing.local_server import free_port
-from tests.services.rabbitmq import RabbitMQ, eventually
+from tests.services.rabbitmq import RabbitMQ
+from tests.waiting import eventually
 
 SOURCE = Path(__file__).parents[2] / "src"
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))

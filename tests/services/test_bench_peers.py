@@ -16,7 +16,8 @@ import pytest
 
 from bench.log.order_rows import Rows
 from bench.log.peers import PEERS, Mode, Reading
-from bench.peer_servers import PeerUnavailable, free_port, running
+from bench.peer_servers import PeerUnavailable, running
+from headwater.testing.local_server import free_port
 
 _SECONDS_MAX = 30.0
 

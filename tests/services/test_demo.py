@@ -61,10 +61,14 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     summary = json.loads(output)
     assert summary["problems"] == []
     assert summary["ok"]
-    assert len(summary["views"]) == 9
+    assert len(summary["views"]) == 13  # with the status of stored searches
     assert all(each["equal"] for each in summary["views"])
     # A basket is known to be left after half a minute: in a short run perhaps none is.
-    assert {each["view"] for each in summary["views"] if not each["rows"]} <= {"abandoned_baskets"}
+    assert {each["view"] for each in summary["views"] if not each["rows"]} <= {
+        "abandoned_baskets",
+        "hesitations",
+        "wishes",
+    }
     assert summary["sinks_equal"]
     assert summary["as_in_postgres"]
     assert summary["check_ok"]
@@ -75,6 +79,11 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     paused = summary["paused_view"]
     assert (paused["view"], paused["others_went_on"], paused["resumed"]) == ("unit_prices", True, True)
     assert paused["reason"] == "Division by zero"
+    assert summary["desk_ok"]
+    assert summary["commands"]["accepted"] > 20
+    assert summary["commands"]["rejected"] == 1
+    assert summary["rule"]["reason"] == "the order costs another amount"
+    assert summary["rule"]["repeated"]
     assert "view unit_prices is paused (Division by zero)" in narration
     assert summary["latency_ms"]["samples"] > 0
     late_order = summary["late_order"]

@@ -15,8 +15,9 @@ import headwater as hw
 from headwater.errors import InvalidDeclaration
 from headwater.log.home import Log
 from headwater.log.table import declare_table
-from tests.services.kafka_broker import KafkaBroker, eventually
+from tests.services.kafka_broker import KafkaBroker
 from tests.services.registry import Registry
+from tests.waiting import eventually
 
 FIRST: dict[str, Any] = {
     "type": "record",

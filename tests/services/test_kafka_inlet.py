@@ -28,7 +28,8 @@ from headwater.log.home import Log
 from headwater.log.table import declare_table
 from headwater.log.topic import Topic
 from headwater.log_address import open_log
-from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker, eventually
+from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker
+from tests.waiting import eventually
 
 SOURCE = Path(hw.__file__).parents[1]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))

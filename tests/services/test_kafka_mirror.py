@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import os
 import random
@@ -23,7 +24,9 @@ from headwater.kafka.kafka_log import KafkaLog
 from headwater.log.contract import EventLog
 from headwater.log.home import Log
 from headwater.log.table import declare_table
-from tests.services.kafka_broker import KafkaBroker, eventually
+from headwater.upkeep.log_mirror import LogMirror
+from tests.services.kafka_broker import KafkaBroker
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -119,3 +122,52 @@ def test_a_mirror_that_is_killed_goes_on_where_it_was(address: str, tmp_path: Pa
     assert (last.exit_code, json.loads(last.stdout)["equal"]) == (0, True), last.output
     with KafkaLog(address) as target:
         assert sorted(row["id"] for row in target.get_topic("orders").rows()) == list(range(count))
+
+
+def test_a_home_forwards_when_it_is_online(kafka: KafkaBroker, address: str, tmp_path: Path) -> None:
+    home, ids = tmp_path / "edge", itertools.count()
+    command = [sys.executable, "-m", "headwater.cli.main", "mirror", str(home), "--json", "--to", address]
+
+    def there() -> list[int]:
+        with KafkaLog(address) as target:
+            topic = target.find_topic("readings")
+            return [] if topic is None else [row["id"] for row in topic.rows()]
+
+    with Log(home) as source:
+        readings = source.topic("readings", "id BIGINT", partitions=2)
+
+        def take_readings(count: int) -> None:
+            for _ in range(count):
+                readings.append([{"id": next(ids)} for _ in range(20)])
+
+        take_readings(50)
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as forwarding:
+            assert forwarding.stderr is not None
+            eventually(lambda: len(there()) == 1_000, "what was written before")
+            writer = threading.Thread(target=take_readings, args=(200,))
+            writer.start()
+            kafka.kill()  # in the middle of it
+            writer.join()  # the home takes rows all the while
+            said = [json.loads(forwarding.stderr.readline())]
+            while "waiting" not in said[-1]:
+                said.append(json.loads(forwarding.stderr.readline()))
+            kafka.start()
+            eventually(lambda: len(there()) >= 5_000, "what was written while it was away")
+            forwarding.terminate()
+            said += [json.loads(line) for line in forwarding.stderr]
+
+    assert f"Kafka at {kafka.servers} does not answer" in next(each["waiting"] for each in said if "waiting" in each)
+    assert {"waiting": None} in said
+    assert sorted(there()) == list(range(5_000)), "each once"
+
+
+def test_a_mirror_may_begin_while_its_target_is_away(tmp_path: Path) -> None:
+    told: list[Any] = []
+    with Log(tmp_path / "edge") as source, KafkaLog("kafka://127.0.0.1:1") as target:
+        source.topic("readings", "id BIGINT").append([{"id": 1}])
+
+        LogMirror(source, target, on_waiting=told.append, patient=True).follow(lambda: bool(told))
+
+    assert [each.code for each in told] == ["log_unavailable"]

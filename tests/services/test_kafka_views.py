@@ -22,15 +22,20 @@ import pytest
 import headwater as hw
 from headwater.errors import Fenced
 from headwater.log.contract import EventTopic
+from headwater.log.event_time.watermarks import Watermark
 from headwater.views import register
+from headwater.views.event_time import tick_times
+from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.event_time.range_progress import progress_by_spark
+from headwater.views.event_time.tick_times import TickTimes
 from headwater.views.spark.topic_scan import read_range
 from headwater.views.state.remote import store_manifests
 from headwater.views.state.remote.store_manifests import StoreManifests
 from headwater.views.tick import engine
-from tests.services.kafka_broker import KafkaBroker, eventually
+from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_view_runner import shop
 from tests.services.sinks.receiver import Receiver
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -129,6 +134,17 @@ def test_views_are_what_the_model_says_after_each_tick_and_after_the_broker_was_
     seen.append([{"at": datetime(2026, 1, 2, tzinfo=UTC), "n": 2}], producer="a", sequence=1)
     whole = dict.fromkeys(seen.end_offsets(), 0), seen.end_offsets()
     assert progress_by_spark(spark, seen, *whole) == seen.progress(*whole)
+    # Tasks that read the rows for views tell of their times: nobody asks for them again.
+    times = TickTimes(
+        spark, EventTimeProgress(), [seen], *({"seen": each} for each in whole), by_tasks={"seen"}, needed=False
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tick_times, "progress_by_spark", None)
+        assert read_range(spark, seen, *whole, ["n"], by_workers=True).count() == 51
+        reached = times.after({}, {})
+    assert reached.topics["seen"] == Watermark().moved(
+        seen.progress(*whole), now_us=reached.now_us, settings=seen.settings
+    )
 
     app.start()
     kafka.kill()

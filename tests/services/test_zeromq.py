@@ -20,7 +20,7 @@ from headwater.inlets.inlet import Inlet
 from headwater.inlets.zeromq.zeromq_frames import ZeromqFrames
 from headwater.log.home import Log
 from headwater.log.topic import Topic
-from tests.services.rabbitmq import eventually
+from tests.waiting import eventually
 
 ANY = "tcp://127.0.0.1:*"
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 SOURCE = Path(__file__).parents[2] / "src"
 START = """

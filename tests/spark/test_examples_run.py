@@ -174,3 +174,28 @@ def test_metrics_are_corrected_by_late_and_repeated_samples(tmp_path: Path, monk
         app.tick()
 
         assert first("counters", "total") == [25, 15]
+
+
+def test_media_monitoring_tells_owners_and_takes_back_what_was_withdrawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with example("media_monitoring", "MEDIA_HOME", tmp_path, monkeypatch) as made:
+        app, articles, watch = made["app"], made["articles"], made["watch"]
+        watch.put("floods", "flooding AND reach:>1000", owner="ada")
+        watch.put("german", 'language:de "high water"', owner="ben")
+        base = {"outlet": "Post", "published": NOON, "body": ""}
+        articles.upsert(
+            [
+                {**base, "id": 1, "title": "The river floods", "language": "en", "reach": 5000},
+                {**base, "id": 2, "title": "High water", "language": "de", "reach": 10},
+            ]
+        )
+        app.tick()
+        told = {(row["owner"], row["document"], row["title"]) for row in app.get_view("mentions").rows()}
+        assert told == {("ada", 1, "The river floods"), ("ben", 2, "High water")}
+
+        articles.delete([{"id": 1}])
+        app.get_table("watch_searches").upsert([{"id": "odd", "query": 'title:"', "owner": "eve"}])
+        app.tick()
+        assert [row["owner"] for row in app.get_view("mentions").rows()] == ["ben"]
+        assert [row["search"] for row in app.get_view("broken_searches").rows()] == ["odd"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """

@@ -14,7 +14,7 @@ import pytest
 
 import headwater as hw
 from headwater.views.state.manifest import Manifests
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 SOURCE = Path(__file__).parents[2] / "src"
 APP = """

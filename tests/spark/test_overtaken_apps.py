@@ -22,9 +22,9 @@ from headwater.errors import OffsetOutOfRange
 from headwater.log.maintenance.alerts import Alert
 from headwater.testing import ManualClock
 from headwater.views.state.manifest import Manifests
-from tests.services.server.processes import eventually
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 from tests.unit.command_line import CommandLine
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -173,7 +173,7 @@ def test_a_server_goes_on_too(tmp_path: Path) -> None:
         try:
             with hw.Log(home, maintenance_interval=None) as log:
                 manifests = Manifests(log.catalog, "shop")
-                eventually(lambda: manifests.current().tick == 2, 120)
+                eventually(lambda: manifests.current().tick == 2, seconds=120)
                 lost = manifests.current().lost
         finally:
             server.terminate()

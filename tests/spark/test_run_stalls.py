@@ -7,28 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from headwater.log.home import Log
 from headwater.log.maintenance.alerts import lasting
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 from tests.spark.test_interrupts import APP, SOURCE
+from tests.waiting import eventually
 
 PATIENCE_S = 120.0
-
-
-def eventually(look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.02)
-    return found
 
 
 def spark_of(pid: int) -> psutil.Process | None:

@@ -108,6 +108,8 @@ def test_whatever_a_view_is_made_of_its_state_stays_flat(tmp_path):
         "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE",
         "sessions": "SELECT session_window.start AS s, visitor, count(*) AS n FROM clicks "
         "GROUP BY session_window(at, '30 seconds'), visitor",
+        "sessions_of_all": "SELECT session_window.end AS e, count(*) AS n FROM clicks "
+        "GROUP BY session_window(at, '30 seconds')",
     }
     for name, sql in views.items():
         app.view(name, sql, horizon="5 minutes", closes="at + INTERVAL 1 MINUTE" if name == "met" else None)

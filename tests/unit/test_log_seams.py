@@ -49,7 +49,9 @@ LOG_SHAPES = {  # what the contract's answers are made of, and what is the same 
     "storage.framing",
 }
 EMBEDDED_ONLY = {  # these parts work with the embedded log alone, and ask for a capability that no other log has
+    "commits.append_request": {"aggregates"},  # conditions, which Kafka does not check as it writes
     "commits.handed_over": {"upkeep"},  # Kafka cannot be closed to other programs
+    "commits.undo": {"app", "cli"},  # what it takes back is compared with what is there, as it writes
     "groups.consumer": {"server"},
     "groups.leases": {"server"},
     "groups.messages": {"server"},

@@ -17,6 +17,19 @@ from types import ModuleType
 from typing import Any
 
 import headwater as hw
+from headwater.aggregates import (
+    AggregateRepository,
+    CommandContext,
+    Constraint,
+    EventSourcingRecorder,
+    EventStore,
+    EventType,
+    Process,
+    ProcessRecord,
+    Service,
+    StepResult,
+)
+from headwater.app import App
 from headwater.capture import Debezium, MySQL, Outbox, Postgres
 from headwater.inlets import AmqpPublisher, Webhook
 from headwater.inlets.inlet import InletDeclaration
@@ -53,7 +66,7 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
         *("partition", "read_partition", "reader", "refresh", "row", "row_batch", "row_for_reading", "wait"),
         # Of the contract of a log, and what captures, inlets and Spark ask.
         *("append_messages", "change_settings", "check_bounds", "count_dropped", "known_ids", "lag", "layout"),
-        *("places", "progress"),
+        *("append_if", "end_offset", "places", "progress", "read_unlocked"),
         *("ranges", "remove", "rows_most", "sealed_at", "start_moved_us", "sync", "watched_by", "whole_after"),
     ),
     # Called by a transaction, for its parts, and by a subscription.
@@ -61,6 +74,21 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Table: ("upserts", "inserts", "deletes"),
     Consumer: ("commit_in", "is_pending"),
     Worker: ("accept_in",),
+    # Called by the threads that run processes, constraints and services, by the command line and by the server.
+    App: ("runners",),
+    # Called by the app, by the threads that run with it, and by the rooms beside them.
+    AggregateRepository: ("close", "has_tentative"),
+    CommandContext: ("forget",),
+    EventStore: ("append_drafts", "index", "indexes", "partition_of"),
+    EventType: ("upcast",),
+    # Called by the library eventsourcing, whose own test cases run over them.
+    EventSourcingRecorder: (
+        *("insert_tracking", "max_tracking_id", "recording", "select_events", "select_notifications", "subscribe"),
+    ),
+    Constraint: ("advance", "seen", "topic"),
+    Process: ("advance", "from_json", "seen", "topic"),
+    (ProcessRecord, StepResult): ("of",),
+    Service: ("from_json", "is_late", "reply_id", "reply_row", "transaction"),
 }
 
 

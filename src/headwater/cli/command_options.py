@@ -40,6 +40,9 @@ HomeOption = Annotated[
 TopicArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False, autocompletion=completions.topics)
 ]
+AcceptLossOption = Annotated[
+    bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
 # What stood before the verb: headwater --home DIR topic ls.

@@ -1,4 +1,4 @@
-"""Completions: the names of topics, views and attached stores of a home.
+"""Completions: the names of topics, aggregates, views and attached stores of a home.
 
 What it is: functions that typer calls on the tab key.
 Invariants: they import no pyarrow and open the catalog read-only, so they answer at once; an error completes nothing
@@ -17,6 +17,7 @@ import typer
 
 CATALOG = "catalog.sqlite"
 TOPICS = "SELECT name FROM topics ORDER BY name"
+HISTORIES = "SELECT name FROM topics WHERE json_extract(settings, '$.events') ORDER BY name"
 STORES = "SELECT name FROM attachments ORDER BY name"
 VIEWS = "SELECT DISTINCT name FROM manifest_entries WHERE kind = 'view' AND last_tick IS NULL ORDER BY name"
 
@@ -24,6 +25,11 @@ VIEWS = "SELECT DISTINCT name FROM manifest_entries WHERE kind = 'view' AND last
 def topics(context: typer.Context, incomplete: str) -> list[str]:
     """The topics and tables of the home."""
     return _fitting(context, incomplete, lambda db: [row[0] for row in db.execute(TOPICS)])
+
+
+def histories(context: typer.Context, incomplete: str) -> list[str]:
+    """The aggregates and event stores of the home."""
+    return _fitting(context, incomplete, lambda db: [row[0] for row in db.execute(HISTORIES)])
 
 
 def stores(context: typer.Context, incomplete: str) -> list[str]:

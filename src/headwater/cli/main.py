@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.cli import completion, init_command
+from headwater.cli.aggregates import aggregate_commands
 from headwater.cli.command_options import HomeOption, home_before_verb
 from headwater.cli.connectors import (
     attach_commands,
@@ -31,8 +32,18 @@ from headwater.cli.connectors import (
     sync_command,
 )
 from headwater.cli.doctor import doctor_command
-from headwater.cli.log import check_commands, group_commands, lag_commands, mirror_commands, topic_commands
+from headwater.cli.log import (
+    check_commands,
+    group_commands,
+    lag_commands,
+    mirror_commands,
+    topic_commands,
+    undo_command,
+)
 from headwater.cli.output import EXIT_INTERRUPTED, abandon_stdout, show_error
+from headwater.cli.patterns import pattern_commands
+from headwater.cli.processes import claim_commands, process_commands, service_commands
+from headwater.cli.searches import search_commands
 from headwater.cli.server import key_commands, serve_command
 from headwater.cli.views import view_commands
 from headwater.demo import demo_command as demo
@@ -40,7 +51,8 @@ from headwater.errors import HeadwaterError, Misuse
 from headwater.log.storage.file_descriptors import EXHAUSTED, raise_limit, too_many_files
 from headwater.views.spark import own_process
 
-BEGIN, KEEP, DERIVE, IN_AND_OUT, CARE = PANELS = ("Begin", "The log", "Views", "In and out", "Care")
+PANELS = ("Begin", "The log", "Event sourcing", "Views", "In and out", "Care")
+BEGIN, KEEP, DECIDE, DERIVE, IN_AND_OUT, CARE = PANELS
 
 
 class Root(TyperGroup):
@@ -104,9 +116,16 @@ app.command("doctor", rich_help_panel=BEGIN)(doctor_command.doctor)
 app.command("completion", rich_help_panel=BEGIN)(completion.completion)
 app.add_typer(topic_commands.app, name="topic", rich_help_panel=KEEP)
 app.add_typer(group_commands.app, name="group", rich_help_panel=KEEP)
+app.command("undo", rich_help_panel=KEEP)(undo_command.undo)
 app.command("lag", rich_help_panel=KEEP)(lag_commands.lag)
 app.add_typer(lag_commands.app, name="app", rich_help_panel=KEEP)
+app.add_typer(aggregate_commands.app, name="aggregate", rich_help_panel=DECIDE)
+app.add_typer(claim_commands.app, name="claim", rich_help_panel=DECIDE)
+app.add_typer(process_commands.app, name="process", rich_help_panel=DECIDE)
+app.add_typer(service_commands.app, name="service", rich_help_panel=DECIDE)
 view_commands.mount(app, panel=DERIVE)
+app.add_typer(pattern_commands.app, name="pattern", rich_help_panel=DERIVE)
+app.add_typer(search_commands.app, name="searches", rich_help_panel=DERIVE)
 app.command("attach", rich_help_panel=IN_AND_OUT)(attach_commands.attach)
 app.command("detach", rich_help_panel=IN_AND_OUT)(attach_commands.detach)
 app.add_typer(capture_commands.app, name="capture", rich_help_panel=IN_AND_OUT)

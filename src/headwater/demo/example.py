@@ -21,6 +21,7 @@ from headwater.errors import InvalidDeclaration
 APP = "shop"
 HOME_VARIABLE, DATABASE_VARIABLE = "SHOP_HOME", "SHOP_DATABASE"
 PAGE_VIEWS, SEARCHES, CLICKS, ORDERS, TOLD = "page_views", "searches", "clicks", "orders", "told"
+DESK = "order_desk"  # the aggregate that takes orders by commands
 
 SEED = 7
 COUNTRIES = ("DE", "FR", "IT", "PL", "ES", "SE", "NL")

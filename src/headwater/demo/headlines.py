@@ -20,12 +20,19 @@ SAYING = {
     "revenue": """
         SELECT count(*), (SELECT printf('%s at %s: %.2f', country, substr(minute, 12, 5), revenue) FROM revenue
                           ORDER BY minute DESC, revenue DESC LIMIT 1) FROM revenue""",
+    "order_states": """
+        SELECT count(*), printf('%d orders placed, %d paid, %d withdrawn', coalesce(sum(state = 'placed'), 0),
+                                coalesce(sum(state = 'paid'), 0), coalesce(sum(state = 'withdrawn'), 0))
+        FROM order_states""",
     "conversion": """
         SELECT count(*), printf('%d of %d searches led to a click', sum(clicked), sum(searches)) FROM conversion""",
     "top_products": """
         SELECT count(*), (SELECT printf('%s, %.2f', name, revenue) FROM top_products ORDER BY revenue DESC LIMIT 1)
         FROM top_products""",
     "abandoned_baskets": "SELECT count(*), printf('%d baskets were left', count(*)) FROM abandoned_baskets",
+    "hesitations": """
+        SELECT count(*), (SELECT printf('customer %d took product %d after %d looks', customer_id, product_id, looks)
+                          FROM hesitations ORDER BY looks DESC, customer_id LIMIT 1) FROM hesitations""",
     "customer_360": """
         SELECT count(*), (SELECT printf('%s (%s): %d orders, %.2f, paid %.2f', name, country, orders, ordered, paid)
                           FROM customer_360 ORDER BY CAST(ordered AS REAL) DESC LIMIT 1) FROM customer_360""",
@@ -40,6 +47,7 @@ SAYING = {
         SELECT count(*), (SELECT printf('product %d went for %.2f to %.2f', product_id, lowest, highest)
                           FROM unit_prices ORDER BY CAST(highest AS REAL) - CAST(lowest AS REAL) DESC LIMIT 1)
         FROM unit_prices""",
+    "wishes": "SELECT count(*), printf('%d things that are searched for are there', count(*)) FROM wishes",
     "alarms": "SELECT count(*), coalesce(max(rule || ': ' || id), 'nothing') FROM alarms",
 }
 OF_THE_DATABASE = ("revenue", "top_products", "stock_levels", "prices_paid")

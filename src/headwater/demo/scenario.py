@@ -55,10 +55,13 @@ VIEW, KEY = "revenue", ("minute", "country")
 MAY_PAUSE = "unit_prices"
 REASON = re.compile(r"\[(\w+)\] ([^.]*)")  # Spark's name for an error, and its first sentence
 CONSUMERS = ("ada", "bob")
-HEARD = ("late_order", "mistake", "bad_order", "correction", "paused")  # the shop's answers
+HEARD = ("late_order", "mistake", "bad_order", "correction", "rule", "paused")  # the shop's answers
 BEAT_S, LOOK_S = 0.1, 0.4
 START_S, WAIT_S, VERIFY_S = 300.0, 120.0, 300.0
 PLAY_S_MIN = 8.0
+WISHED = """
+    SELECT (SELECT count(*) FROM wishes) AS found,
+           count(*) AS there FROM stock_levels WHERE name LIKE 'steel %' AND CAST(price AS REAL) < 60"""
 OVER = dt.timedelta(seconds=70)  # a minute, and the lateness of orders: what changes after that is a correction
 
 
@@ -123,9 +126,11 @@ class Scenario:
         self._open()
         acts: list[tuple[float, Callable[[], None]]] = [
             (0.10, self._a_late_order_comes),
+            (0.13, self._a_wish_waits),
             (0.15, self._a_bad_order_comes),
             (0.25, self._a_consumer_dies),
             (0.30, self._the_bad_order_is_corrected),
+            (0.35, self._a_rule_rejects),
             (0.40, self._a_mistake_is_made),
             (0.45, self._the_consumer_returns),
             (0.50, self._the_engine_dies),
@@ -252,11 +257,43 @@ class Scenario:
             return {}
         return {partition: member.id for member in members for partition in member.partitions}
 
+    def _a_wish_waits(self) -> None:
+        """A stored search finds what SQLite finds in the same tick, and follows the prices."""
+        self.engine.put_search("wishes", "ada", "steel price:<60")
+
+        def found() -> bool:
+            both = self.store.query(WISHED).to_pylist()
+            return bool(both) and all(each["found"] == each["there"] for each in both)
+
+        if self._until(found, WAIT_S, "a stored search found what it looks for"):
+            (told,) = self.store.query("SELECT count(*) AS wished FROM wishes").to_pylist()
+            self.facts["wished"] = told["wished"]
+            self.screen.narrate(
+                f'ada waits for "steel price:<60": {told["wished"]} things are there now; what comes and goes is told',
+                style="green",
+            )
+
+    def _a_rule_rejects(self) -> None:
+        """Orders are commands: one that breaks a rule is rejected, and one that comes twice counts once."""
+        self._ask("rule")
+        heard = self.heard.get("rule") or {}
+        told = self.facts["rule"] = {name: heard.get(name) for name in ("order", "reason", "repeated")}
+        if told["reason"] is None or not told["repeated"]:
+            self.problems.append("a payment of too much was not rejected, or one that came twice was not recognised")
+            return
+        self.screen.narrate(
+            f"order {told['order']}: a payment of 5 too much is rejected ({told['reason']}), and stays in its history;"
+            " the right one is sent twice, and counts once",
+            style="green",
+        )
+
     def _a_mistake_is_made(self) -> None:
         self._ask("mistake")
         order = self.heard.get("mistake")
-        if self._until(lambda: any(f"{order}:" in each for each in self._alerts()), WAIT_S, "an alert was told"):
-            self.screen.narrate(f"order {order} is paid with 5 too much: view alarms has it, and an alert is sent")
+        if self._until(lambda: any(f"{order}:" in each for each in self._alerts()), WAIT_S, "an alert was sent"):
+            self.screen.narrate(
+                f"order {order} is booked by hand as paid with 5 too much: view alarms has it, and an alert is sent"
+            )
 
     def _alerts(self) -> list[str]:
         return [row["about"] for row in self.log.get_topic(TOLD).rows()]

@@ -83,6 +83,13 @@ class ServingProcess:
         except OSError as error:
             self.problems.append(f"view {view} could not be resumed: {error}")
 
+    def put_search(self, searches: str, id: str, query: str) -> None:
+        """Store a search, as a customer's program does."""
+        try:
+            self._ask("PUT", f"/v1/searches/{searches}/{id}", seconds=60, body={"query": query, "owner": id})
+        except OSError as error:
+            self.problems.append(f"the search {query!r} could not be stored: {error}")
+
     def stop(self) -> None:
         """Stop the server in good order, and with it the engine."""
         if NAME in self.processes.children:
@@ -90,12 +97,15 @@ class ServingProcess:
             child.say("stop")
             child.join(STOP_S)
 
-    def _ask(self, method: str, path: str, *, seconds: float) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, *, seconds: float, body: dict[str, Any] | None = None) -> dict[str, Any]:
         if self.address is None:
-            raise ConnectionError("the server has not told its address")
+            raise ConnectionError("the server has not said its address")
         # Never through a proxy: it is on this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         request = urllib.request.Request(self.address + path, method=method)
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
         try:
             with opener.open(request, timeout=seconds) as answer:
                 return dict(json.load(answer))

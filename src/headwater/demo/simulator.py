@@ -1,7 +1,8 @@
 """Simulator: the shop's load on the database and on the topics of its web pages.
 
 What it is: ``Simulator``, the role ``shop``: several times a second a transaction with orders, payments, stock, prices,
-cancellations and moves; and page views, searches and clicks.
+cancellations and moves; and page views, searches and clicks. Orders are taken by commands first (``order_desk.py``),
+and booked in the database when they were accepted.
 Invariants: it knows nothing of views. Some events are delayed, none is lost. A write is reported after its commit, with
 its time.
 Not here: late orders and mistakes on request (``scenario.py``).
@@ -30,6 +31,7 @@ from headwater.demo.example import (
     first_price,
     products,
 )
+from headwater.demo.order_desk import OrderDesk
 from headwater.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Simulator:
         self.parent = parent
         self.randomly = random.Random()
         self.database = psycopg.connect(os.environ[DATABASE_VARIABLE], autocommit=True)
+        self.desk = OrderDesk(log)
         self.topics = {name: log.get_topic(name) for name in (PAGE_VIEWS, SEARCHES, CLICKS)}
         self.products = {number: name for number, name, *_ in products()}
         self.prices = {number: first_price(number) for number in self.products}
@@ -86,6 +89,8 @@ class Simulator:
                 self._bad_order()
             elif word == "correction":
                 self._correction()
+            elif word == "rule":
+                self._rule()
             if trading and time.monotonic() >= due:
                 self._beat()
                 due = max(due + 1 / BEATS_PER_SECOND, time.monotonic() - 1.0)
@@ -116,6 +121,7 @@ class Simulator:
     ) -> tuple[int, Decimal]:
         self.orders += 1
         amount = self.prices[product] * units
+        self.desk.place(self.orders, customer, product, units, amount)
         self.database.execute(
             "INSERT INTO orders VALUES (%s, %s, %s, %s, %s, %s)",
             (self.orders, customer, product, units if booked is None else booked, amount, at),
@@ -131,6 +137,7 @@ class Simulator:
         due = [each for each in self.unpaid if each[0] <= now]
         self.unpaid = [each for each in self.unpaid if each[0] > now]
         for _, number, amount in due:
+            self.desk.pay(number, amount)
             self._payment(number, amount)
 
     def _payment(self, order: int, amount: Decimal) -> None:
@@ -154,6 +161,7 @@ class Simulator:
     def _cancel(self) -> None:
         if len(self.unpaid) > 1:
             _, number, _ = self.unpaid.pop(0)
+            self.desk.cancel(number)
             self.database.execute("DELETE FROM orders WHERE id = %s", (number,))
 
     # What is asked for
@@ -167,7 +175,7 @@ class Simulator:
         self.parent.tell(late_order={"minute": minute.isoformat(), "amount": str(amount)})
 
     def _mistake(self) -> None:
-        """An order that is paid with five too much."""
+        """A payment of five too much, booked by hand: past the rules."""
         product = self.randomly.choice(list(self.products))
         with self.database.transaction():
             number, amount = self._buy(self.randomly.randint(11, CUSTOMERS), product, 1, _ago(0))
@@ -175,10 +183,11 @@ class Simulator:
         self.parent.tell(mistake=number)
 
     def _bad_order(self) -> None:
-        """An order that is booked with no units, and paid."""
+        """An order of one unit that is booked with none, and paid."""
         product = self.randomly.choice(list(self.products))
         with self.database.transaction():
             self.bad_order, amount = self._buy(self.randomly.randint(11, CUSTOMERS), product, 1, _ago(0), booked=0)
+            self.desk.pay(self.bad_order, amount)
             self._payment(self.bad_order, amount)
         self.parent.tell(bad_order=self.bad_order)
 
@@ -186,6 +195,15 @@ class Simulator:
         """The bad order gets the unit that was bought."""
         self.database.execute("UPDATE orders SET units = 1 WHERE id = %s", (self.bad_order,))
         self.parent.tell(correction=self.bad_order)
+
+    def _rule(self) -> None:
+        """An order whose payment of five too much is rejected; the right one comes twice, and counts once."""
+        product = self.randomly.choice(list(self.products))
+        with self.database.transaction():
+            number, amount = self._buy(self.randomly.randint(11, CUSTOMERS), product, 1, _ago(0))
+            told = self.desk.tried(number, amount)
+            self._payment(number, amount)
+        self.parent.tell(rule=told)
 
     # The web pages
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.demo import audit
 from headwater.demo.example import PAGE_VIEWS, TOLD
+from headwater.demo.order_desk import desk_account
 
 if TYPE_CHECKING:
     from headwater.demo.scenario import Scenario
@@ -26,6 +27,7 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
     database = audit.database_problems(scenario.server, scenario.store)
     sinks = audit.sink_problems(scenario.home, scenario.store)
     damage = audit.check_problems(scenario.log)
+    commands, desk = desk_account(scenario.server, scenario.store)
     summary: dict[str, Any] = {
         **scenario.facts,
         "address": scenario.engine.address,
@@ -44,6 +46,8 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
         "page_views_skipped": skipped,
         "page_views_seen_again": again,
         "page_views_counted_twice": counted_twice,
+        "commands": commands,
+        "desk_ok": not desk,
         "check_ok": not damage,
     }
     served = {tuple(row[name] for name in scenario.replica.key): row for row in _revenue(scenario)}
@@ -64,7 +68,7 @@ def summary_of(scenario: Scenario) -> dict[str, Any]:
     ]
     broken = [sentence for kept_so, sentence in promises if not kept_so]
     told = [*scenario.problems, *scenario.engine.problems, *scenario.processes.failures, *scenario.replica.problems]
-    problems = list(dict.fromkeys([*told, *broken, *database, *sinks, *damage]))
+    problems = list(dict.fromkeys([*told, *broken, *database, *sinks, *desk, *damage]))
     return {**summary, "problems": problems, "ok": not problems}
 
 
@@ -96,6 +100,7 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("engine killed, back after", f"{summary.get('engine_back_seconds', '?')} s"),
         ("view paused by a bad row", _paused_view(summary.get("paused_view"))),
+        ("orders by commands", _commands(summary)),
         ("alerts sent", f"{summary['alerts']}"),
         ("change feed", f"{feed['changes']:,} changes in {feed['ticks']} ticks, added up as served"),
         ("sinks equal to their views", "SQLite and search: " + ("yes" if summary["sinks_equal"] else "no")),
@@ -110,6 +115,12 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         late = f"{late_order['before']} → {late_order['after']} by an order of {late_order['amount']}"
         rows.insert(6, ("a late order, for instance", late))
     return rows
+
+
+def _commands(summary: dict[str, Any]) -> str:
+    counts, well = summary["commands"], summary["desk_ok"]
+    rest = "decided again, all the same, and as booked in PostgreSQL" if well else "not all as they should be"
+    return f"{counts['accepted']:,} events, {counts['rejected']} rejected; {rest}"
 
 
 def _paused_view(found: dict[str, Any] | None) -> str:

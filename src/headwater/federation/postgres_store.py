@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from headwater.capture.database import Losses
-from headwater.capture.postgres.postgres_types import arrow_of, to_arrow
+from headwater.capture.postgres.postgres_types import TEXT_SETTINGS, arrow_of, to_arrow
 from headwater.errors import HeadwaterError, MissingExtra, StoreRefused
 from headwater.federation.attachments import Attachment
 from headwater.federation.literals import Value
@@ -40,12 +40,7 @@ from headwater.federation.store import (
 SESSION = {
     "default_transaction_read_only": "on",
     "default_transaction_isolation": "repeatable\\ read",
-    "datestyle": "ISO",
-    "intervalstyle": "iso_8601",
-    "timezone": "UTC",
-    "extra_float_digits": "3",
-    "bytea_output": "hex",
-    "lc_monetary": "C",
+    **TEXT_SETTINGS,
     "standard_conforming_strings": "on",
 }
 CONNECT_SECONDS = 10

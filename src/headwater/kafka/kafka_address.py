@@ -16,7 +16,7 @@ from headwater.errors import InvalidDeclaration
 from headwater.kafka.kafka_client import KafkaCluster
 
 SCHEME = "kafka://"
-OWN = ("prefix", "replicas", "rows", "transaction_timeout_ms", "kept_bytes")
+OWN = ("prefix", "replicas", "rows", "registry", "transaction_timeout_ms", "kept_bytes")
 EXAMPLE = "kafka://kafka-1:9092,kafka-2:9092?prefix=shop.&replicas=3"
 
 RowForm = Literal["arrow", "json"]
@@ -42,6 +42,7 @@ class KafkaAddress:
     replicas: int = 1
     rows: RowForm = "arrow"
     transaction_timeout_ms: int = 10_000
+    registry: str | None = None  # of schemas, for topics with values="avro"; it may have a password in it
     kept_bytes: int = 64 << 20  # of each partition, of what a process read last: a tick reads a range several times
 
     @staticmethod
@@ -61,6 +62,7 @@ class KafkaAddress:
             _number(own, "replicas", 1),
             cast("RowForm", rows),
             _number(own, "transaction_timeout_ms", 10_000),
+            own.get("registry"),
             _number(own, "kept_bytes", 64 << 20),
         )
 

@@ -47,7 +47,7 @@ class KafkaAppends:
         self._transactions: KafkaTransactions | None = None
         self._single: Any = None
         self._failure = KafkaFailure(address.cluster, LogUnavailable)
-        # Of this process alone: it shuts nobody out. What it leaves open is ended by the transaction's time-out.
+        # Of this process alone: it fences no producer. What it leaves open is ended by the transaction's time-out.
         self._id = f"headwater/{address.prefix}{uuid.uuid4().hex}"
 
     def write(self, records: Iterable[tuple[str, KafkaRecord]], positions: Positions | None = None) -> Places:
@@ -100,7 +100,7 @@ class KafkaAppends:
             producer = self._single
         done: list[tuple[Any, Any]] = []
         place = -1 if record.partition is None else record.partition
-        producer.poll(0)  # so that what happened while nobody wrote is heard of, and over
+        producer.poll(0)  # so that events of the idle time are taken in now
         self._failure.forget()
         try:
             producer.produce(

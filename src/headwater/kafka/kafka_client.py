@@ -102,6 +102,12 @@ class KafkaCluster:
 # one is in the error that we tell.
 _QUIET = logging.getLogger("headwater.kafka")
 _QUIET.setLevel(logging.CRITICAL + 1)
+logger = logging.getLogger("headwater.inlets")
+
+
+def _log_failure(future: Any) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logger.debug("the offsets of a group could not be committed: %s", error)
 
 
 class KafkaFailure:
@@ -134,7 +140,7 @@ class KafkaFailure:
         text = "no answer in time" if found is None else re.sub(r"\s+", " ", found.str())[:200]
         if name == "_AUTHENTICATION":
             return self._raised(f"{where} refuses the credentials: {text}", hint="Correct them in settings={…}.")
-        if name == "_SSL":
+        if name == "_SSL" or "SSL routines" in text:  # librdkafka tells it as a broken connection too
             return self._raised(
                 f"{where} cannot be reached by TLS: {text}", hint="Check security.protocol and ssl.ca.location."
             )
@@ -232,14 +238,27 @@ class KafkaAdmin:
 
     def move_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets for a group that has no members."""
+        try:
+            self._result(self._moved(group, topic, offsets))
+        except self._kafka.KafkaException as error:
+            raise self.failure.told(error, doing=f'moving group "{group}"') from error
+
+    def note_group(self, group: str, topic: str, offsets: Mapping[int, int], *, wait: bool) -> None:
+        """Commit offsets for a group that has no members, where nothing depends on it: a failure is logged."""
+        future = self._moved(group, topic, offsets)
+        future.add_done_callback(_log_failure)
+        if wait:
+            try:
+                self._result(future)
+            except (self._kafka.KafkaException, Unavailable):
+                return  # it was logged
+
+    def _moved(self, group: str, topic: str, offsets: Mapping[int, int]) -> Any:
         places = [self._kafka.TopicPartition(topic, *each) for each in offsets.items()]
         asked = self._client.alter_consumer_group_offsets(
             [self._kafka.ConsumerGroupTopicPartitions(group, places)], request_timeout=REQUEST_SECONDS_MAX
         )
-        try:
-            self._result(asked[group])
-        except self._kafka.KafkaException as error:
-            raise self.failure.told(error, doing=f'moving group "{group}"') from error
+        return asked[group]
 
     def all_ends(
         self, topics: Mapping[str, Iterable[int]], *, seconds_max: float = LEADER_SECONDS_MAX

@@ -32,6 +32,7 @@ from headwater.kafka.kafka_receipts import KafkaReceipts
 from headwater.kafka.kafka_topic import SEEN_SECONDS_MAX, SEEN_STEP_S, KafkaTopic
 from headwater.kafka.kafka_transactions import KafkaRecord, Places, Positions
 from headwater.kafka.kafka_unit import KafkaUnit
+from headwater.kafka.kafka_values import KafkaValues
 from headwater.kafka.kafka_wakes import KafkaWakes
 from headwater.log import topic_reader
 from headwater.log.catalog.registry import TopicRow
@@ -129,6 +130,8 @@ class KafkaLog:
 
     def _declare(self, wanted: WantedTopic) -> KafkaTopic:
         self.check_open()
+        settings, schema = wanted.beside(self.declarations.find(wanted.name))
+        KafkaValues(lambda: TopicRow(0, wanted.name, settings, {1: schema}, 0, 0), self.place).check()
         return self._opened(self.declarations.declare(wanted, self.clock.now_us(), self._made))
 
     def _made(self, name: str, settings: TopicSettings, before: TopicSettings | None) -> KafkaTopicFacts:

@@ -22,6 +22,8 @@ from headwater.kafka.kafka_client import RECONNECT_SECONDS, REQUEST_SECONDS_MAX,
 
 MESSAGES_MAX = 20_000  # given at once
 WAIT_S = 0.005
+# While much is to come it is waited for longer: what is decoded at once costs less than the same in small lots.
+MANY_MESSAGES, WAIT_FOR_MANY_S = 5_000, 0.1
 OUT_OF_RANGE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID")
 
@@ -59,32 +61,40 @@ class RangeReader:
         self._failure.forget()
         position, heard = start, time.monotonic()
         while position < stop:
+            wait_s = WAIT_FOR_MANY_S if stop - position > MANY_MESSAGES else WAIT_S
             # Not more than the range may hold: what is beyond stays for the next one.
-            messages = self._consumer.consume(min(MESSAGES_MAX, stop - position), WAIT_S)
+            messages = self._consumer.consume(min(MESSAGES_MAX, stop - position), wait_s)
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > (RECONNECT_SECONDS if self._failure.hopeless else REQUEST_SECONDS_MAX):
                 raise self._failure.told()
-            found = []
-            beyond = False
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    if message.offset() >= stop:  # the range ends in offsets without a message
-                        position, beyond = stop, True
-                        break
-                    found.append(message)
-                    position = message.offset() + 1
-                elif error.name() == "_PARTITION_EOF":
-                    position = max(position, message.offset())
-                else:
-                    raise self._told(error, number, position)
+            found, beyond = messages, False
+            if messages and (messages[-1].error() or messages[-1].offset() >= stop or any(map(_error_of, messages))):
+                found, position, beyond = self._sorted_out(messages, number, position, stop)
+            elif messages:  # nearly always: nothing but messages of the range
+                position = messages[-1].offset() + 1
             if found:
                 self._failure.forget()
                 yield found
             if beyond:
                 return  # the message was taken from the queue: the next range asks for it anew
         self._at = (number, position)
+
+    def _sorted_out(self, messages: list[Any], number: int, position: int, stop: int) -> tuple[list[Any], int, bool]:
+        """The messages of the range, where it goes on, and whether a message beyond it was taken from the queue."""
+        found: list[Any] = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                if message.offset() >= stop:  # the range ends in offsets without a message
+                    return found, stop, True
+                found.append(message)
+                position = message.offset() + 1
+            elif error.name() == "_PARTITION_EOF":
+                position = max(position, message.offset())
+            else:
+                raise self._told(error, number, position)
+        return found, position, False
 
     def _told(self, error: Any, number: int, position: int) -> Exception:
         if error.name() in OUT_OF_RANGE:
@@ -104,6 +114,10 @@ class RangeReader:
         """Leave the cluster."""
         with contextlib.suppress(RuntimeError):  # it was closed
             self._consumer.close()
+
+
+def _error_of(message: Any) -> Any:
+    return message.error()
 
 
 def deleted_topic(topic: str, cluster: KafkaCluster) -> UnknownTopic:

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.clock import format_us
 from headwater.kafka.kafka_appender import KafkaAppender
@@ -26,19 +25,19 @@ from headwater.log.commits.request_ids import content_of
 from headwater.log.commits.value_versions import Expected
 from headwater.log.contract import Capability, OpenedProducer, require
 from headwater.log.event_time import heartbeats
-from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress, progress_of_batch
 from headwater.log.groups.readers import ReaderLag
 from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
-from headwater.log.storage.sealed_segment import time_range
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity
 from headwater.log.topic_description import describe_watermark
 
 if TYPE_CHECKING:
     from headwater.kafka.kafka_log import KafkaLog
+    from headwater.log.commits.append_request import RowsCondition
     from headwater.log.groups.consumer import ConsumerOptions
     from headwater.log.groups.worker import WorkerOptions
 
@@ -114,6 +113,12 @@ class KafkaTopic(KafkaTopicReader):
             return self.log.known_writes.append_numbered(self, batch, identity, deleted, partition)
         return self.log.written(self.appender.records(batch, deleted, partition))
 
+    def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
+        """Not offered: a broker checks no condition as it writes."""
+        del batch, partition, condition
+        require(self.log, Capability.CONDITIONAL_APPENDS, f'an append with a condition to "{self.name}"')
+        raise AssertionError
+
     def append_messages(self, batch: pa.RecordBatch, ids: Collection[str]) -> Token:
         """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
         return self.log.known_writes.append_messages(self, batch, ids) if ids else self.append_batch(batch)
@@ -176,11 +181,7 @@ class KafkaTopic(KafkaTopicReader):
             for batch in self.read_partition(
                 number, start.get(number, 0), stop=stop[number], columns=[column, "_appended_at", "_producer"]
             ):
-                for producer in pc.unique(batch.data.column("_producer")).to_pylist():
-                    rows = batch.data.filter(pc.equal(batch.data.column("_producer"), producer))
-                    seen = pc.max(rows.column("_appended_at").cast(pa.int64())).as_py()
-                    progress = ProducerProgress(time_range(rows.column(column))[1], seen_us=seen)
-                    found = merge_progress(found, {producer: progress})
+                found = merge_progress(found, progress_of_batch(batch.data, column))
         return found
 
     def heartbeat(self, nothing_before: dt.datetime) -> Token:

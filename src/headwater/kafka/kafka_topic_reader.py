@@ -46,7 +46,7 @@ class KafkaTopicReader(DeclaredTopic):
         self.log: KafkaLog = log
         self._row = row
         self.kafka_name = log.kafka_name(row.name)
-        self.values = KafkaValues(self.row, log.place.rows)
+        self.values = KafkaValues(self.row, log.place)
         self._lock = threading.Lock()
         self._idle: list[RangeReader] = []
         self._kept: dict[int, list[Batch]] = {}  # of each partition what was read last, and may be asked for again
@@ -84,6 +84,10 @@ class KafkaTopicReader(DeclaredTopic):
     def end_offsets(self) -> dict[int, int]:
         """The end of what is committed, by partition."""
         return self.log.ends([self._topic])[self.name]
+
+    def end_offset(self, partition: int) -> int:
+        """The end of what is committed in one partition."""
+        return self.end_offsets()[partition]
 
     def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
         """The first offset whose message is of this moment or later, by the time of the append."""
@@ -203,6 +207,10 @@ class KafkaTopicReader(DeclaredTopic):
             self.check_bounds(number, start, end)
         for batch in self._read(number, start, end):
             yield from _cut(batch, names, rows_max)
+
+    def read_unlocked(self, partition: int, start: int, *, stop: int, columns: Sequence[str]) -> Iterator[Batch]:
+        """The same: partitions of Kafka have no locks."""
+        return self.read_partition(partition, start, stop=stop, columns=columns)
 
     def _read(self, number: int, start: int, end: int) -> Iterator[Batch]:
         """Whole batches; those of the last range are kept, since a tick asks for a range several times."""

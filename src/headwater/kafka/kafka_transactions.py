@@ -101,7 +101,7 @@ class KafkaTransactions:
         topic and partition.
         """
         with suppress(self._kafka.KafkaException):
-            self._producer.poll(0)  # so that what happened while nobody wrote is heard of, and over
+            self._producer.poll(0)  # so that events of the idle time are taken in now
         self.failure.forget()
         self._awaited(lambda _: self._producer.begin_transaction(), 0)
         self._in_transaction = True

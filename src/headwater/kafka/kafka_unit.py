@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headwater.errors import ClosedError, Misuse
 from headwater.kafka.kafka_transactions import KafkaRecord, Positions
+from headwater.log.commits.append_request import RowsCondition
 from headwater.log.commits.request_ids import HOME, REMEMBERED_US, check_id, content_of
 from headwater.log.commits.value_versions import Expected
 from headwater.log.contract import Capability, EventTopic, require
@@ -75,6 +76,11 @@ class KafkaUnit:
     ) -> None:
         """Append a batch that has the topic's schema, or tombstones."""
         self._add(topic, batch, deleted=deleted, partition=partition)
+
+    def append_if(self, topic: EventTopic, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> None:
+        """Not offered."""
+        del batch, partition, condition
+        require(self._log, Capability.CONDITIONAL_APPENDS, f'an append with a condition to "{topic.name}"')
 
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""

@@ -1,12 +1,13 @@
 """Values of messages: the rows of a topic of the log as messages of Kafka, and back.
 
-What it is: ``KafkaValues``. Of a topic with a key each row is a message, JSON under its key, and a deletion is one
-without a value: so Kafka compacts what the log would. Rows without a key are Arrow streams of up to 1 000 rows, or
-JSON, a row each (``rows=json`` in the address).
+What it is: ``KafkaValues``. Of a topic with a key each row is a message, JSON or Avro under its key, and a deletion is
+one without a value: so Kafka compacts what the log would. Rows without a key are Arrow streams of up to 1 000 rows; or
+JSON, Avro or bytes as they are, a row each. The topic's ``values`` say which, and if not, ``rows=`` of the address.
 Invariants: what is read is what was written, in the topic's latest schema. A message that is not what the topic holds
 is ``RowRefused``, which names its place; nothing of it is guessed. Fields that are no columns are passed over. All rows
 of a message have its offset: of a topic without a key, ``_offset`` counts messages.
-Not here: keys (``kafka_keys.py``), producing (``kafka_appender.py``). Read next: ``kafka_topic.py``.
+Not here: keys (``kafka_keys.py``), columns of many values (``values/``), producing (``kafka_appender.py``).
+Read next: ``kafka_topic.py``.
 """
 
 from __future__ import annotations
@@ -20,21 +21,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
+import pyarrow.types as kinds
 
-from headwater.errors import HeadwaterError, RowRefused
-from headwater.kafka.kafka_address import RowForm
+from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
+from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_keys import key_bytes, key_values
 from headwater.kafka.kafka_transactions import KafkaRecord
+from headwater.kafka.values.avro_schemas import avro_schema
+from headwater.kafka.values.avro_values import AvroRecords
+from headwater.kafka.values.json_columns import json_columns
+from headwater.kafka.values.schema_registry import SchemaRegistry
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.schema.event_metadata import METADATA_COLUMNS, METADATA_SCHEMA
 from headwater.log.schema.evolution import conform
-from headwater.log.schema.far_times import far_json_rows
+from headwater.log.schema.far_times import far_json_rows, far_rows
 from headwater.log.schema.json_lines import json_decoder
 from headwater.log.schema.json_text import batch_to_json_lines
 from headwater.log.storage.framing import stored_schema
 from headwater.log.topic_rows import nullable
+from headwater.log.topic_settings import ValueForm
 
 MESSAGE_ROWS_MAX = 1_000
 MESSAGE_BYTES_MAX = 600_000  # Kafka takes 1 MiB by default, with what is around the rows
@@ -48,14 +53,45 @@ Message = Any  # of confluent-kafka
 class KafkaValues:
     """The form of one topic's rows."""
 
-    def __init__(self, row: Callable[[], TopicRow], form: RowForm) -> None:
+    def __init__(self, row: Callable[[], TopicRow], place: KafkaAddress) -> None:
         self._row = row
-        self._form = form
+        self._place = place
+
+    @property
+    def form(self) -> ValueForm:
+        """What a message holds."""
+        settings = self._row().settings
+        return settings.values or ("json" if settings.key else self._place.rows)
 
     @property
     def by_message(self) -> bool:
         """Whether each row is a message."""
-        return bool(self._row().settings.key) or self._form == "json"
+        return self.form != "arrow"
+
+    @functools.cached_property
+    def _avro(self) -> AvroRecords:
+        """Records of Avro; their schemas are in the registry that the address names."""
+        row = self._row()
+        if self._place.registry is None:
+            raise InvalidDeclaration(
+                f'topic "{row.name}" has values="avro", and the log\'s address names no schema registry',
+                hint="Add it: kafka://…?registry=http://localhost:8081.",
+                topic=row.name,
+            )
+        return AvroRecords(self._place.prefix + row.name, SchemaRegistry(self._place.registry))
+
+    def check(self) -> None:
+        """Refuse a declaration that no message could hold."""
+        row = self._row()
+        if self.form == "avro":
+            avro_schema(self._avro.topic, row.schema)
+        types = row.schema.types
+        if self.form == "raw" and (len(types) != 1 or not (kinds.is_string(types[0]) or kinds.is_binary(types[0]))):
+            raise InvalidDeclaration(
+                f'topic "{row.name}" has values="raw", and not one column of STRING or BINARY',
+                hint='Declare one for what a message holds: "value STRING".',
+                topic=row.name,
+            )
 
     # Writing
 
@@ -68,26 +104,40 @@ class KafkaValues:
         plain = batch.select([name for name in batch.schema.names if name not in METADATA_COLUMNS])
         if not self.by_message:
             for first in range(0, batch.num_rows, MESSAGE_ROWS_MAX):
-                for value in _streams(batch.slice(first, MESSAGE_ROWS_MAX)):
-                    yield KafkaRecord(None, value, partition)
+                for stream in _streams(batch.slice(first, MESSAGE_ROWS_MAX)):
+                    yield KafkaRecord(None, stream, partition)
             return
         headers: Sequence[tuple[tuple[str, bytes], ...]] = [()] * batch.num_rows
         if said:
             headers = [_metadata_header(row) for row in batch.select(said).to_pylist()]
-        lines = batch_to_json_lines(plain)
+        gone = [deleted] * batch.num_rows if isinstance(deleted, bool) else deleted.to_pylist()
+        values = self._written(plain, gone)
         if not settings.key:
-            for line, header in zip(lines, headers, strict=True):
-                yield KafkaRecord(None, line.encode(), partition, header)
+            for value, header in zip(values, headers, strict=True):
+                yield KafkaRecord(None, value, partition, header)
             return
         keys = key_bytes(plain.select(list(settings.key)))
-        gone = [deleted] * batch.num_rows if isinstance(deleted, bool) else deleted.to_pylist()
         times = _times(plain, settings.event_time) if any(gone) else [None] * batch.num_rows
-        for key, line, header, removes, time in zip(keys, lines, headers, gone, times, strict=True):
+        for key, value, header, removes, time in zip(keys, values, headers, gone, times, strict=True):
             if removes:
                 at = () if time is None else ((TIME_HEADER, str(time).encode()),)
                 yield KafkaRecord(key, None, None, (*header, *at))
             else:
-                yield KafkaRecord(key, line.encode(), None, header)
+                yield KafkaRecord(key, value, None, header)
+
+    def _written(self, rows: pa.RecordBatch, gone: Sequence[bool]) -> list[bytes | None]:
+        """The values of messages; those of deletions are not looked at."""
+        if self.form == "json":
+            return [line.encode() for line in batch_to_json_lines(rows)]
+        if self.form == "raw":
+            found: list[Any] = rows.column(0).to_pylist()
+            return [each.encode() if isinstance(each, str) else each for each in found]
+        schema = self._row().schema
+        if not any(gone):
+            return [*self._avro.written(rows.cast(schema))]
+        stay = [place for place, removes in enumerate(gone) if not removes]
+        kept = iter(self._avro.written(rows.take(pa.array(stay, pa.int64())).cast(schema)))
+        return [None if removes else next(kept) for removes in gone]
 
     # Reading
 
@@ -96,7 +146,7 @@ class KafkaValues:
         row = self._row()
         shape = nullable(stored_schema(row.schema, row))
         if self.by_message:
-            rows, counts = self._of_json(messages, row), np.ones(len(messages), np.int64)
+            rows, counts = self._of_messages(messages, row), np.ones(len(messages), np.int64)
         else:
             rows, counts = self._of_streams(messages, row)
         offsets = np.repeat(np.array([message.offset() for message in messages], np.int64), counts)
@@ -110,22 +160,33 @@ class KafkaValues:
         names = [*shape.names, *METADATA_COLUMNS, "_offset", "_partition", "_appended_at", "_producer"]
         return pa.RecordBatch.from_arrays([*(rows.column(name) for name in names[:-4]), *system], names=names)
 
-    def _of_json(self, messages: Sequence[Message], row: TopicRow) -> pa.RecordBatch:
-        schema, settings = nullable(row.schema), row.settings
-        quick = quick_json(messages, schema, settings.key)
-        if quick is not None:
-            return quick
-        decoder, names = json_decoder(schema), set(schema.names)
+    def _of_messages(self, messages: Sequence[Message], row: TopicRow) -> pa.RecordBatch:
+        schema, key = nullable(row.schema), row.settings.key
+        if self.form == "raw":
+            return _of_bytes(messages, row, schema)
+        values = [message.value() for message in messages]
+        if values and None not in values and not _say_more(messages):
+            columns = json_columns(values, schema) if self.form == "json" else self._avro.columns(values, schema)
+            if columns is not None:
+                of_key = [column for name, column in zip(schema.names, columns, strict=True) if name in key]
+                if not any(column.null_count for column in of_key):
+                    return _with_marks(columns, schema, key)
+        return self._one_by_one(messages, row, schema)
+
+    def _one_by_one(self, messages: Sequence[Message], row: TopicRow, schema: pa.Schema) -> pa.RecordBatch:
+        """The same rows, each read by itself: what is wrong is told with its place."""
+        settings, names = row.settings, set(schema.names)
+        read = self._avro.row if self.form == "avro" else functools.partial(_json_object, json_decoder(schema))
         key_columns = pa.schema([schema.field(name) for name in settings.key])
         rows, marks, said = [], [], []
         for message in messages:
             value, headers = message.value(), dict(message.headers() or ())
             try:
-                found = {} if value is None else decoder.decode(value.decode("utf-8"))
-                if type(found) is not dict:
-                    raise RowRefused("the message is no JSON object", expected="an object")
-                if settings.key and message.key() is not None:
-                    found = {**key_values(message.key(), key_columns), **found}
+                found = {} if value is None else read(value)
+                if message.key() is not None and any(found.get(name) is None for name in settings.key):
+                    found = {**found, **self._key(message.key(), key_columns)}
+            except Unavailable:
+                raise
             except (ValueError, RecursionError, HeadwaterError) as error:
                 raise _refused(row, message, error) from error
             if value is None and settings.event_time is not None and TIME_HEADER in headers:
@@ -134,16 +195,17 @@ class KafkaValues:
             marks.append(value is None)
             said.append(json.loads(headers[METADATA_HEADER]) if METADATA_HEADER in headers else {})
         try:
-            batch = far_json_rows(rows, schema)
+            batch = (far_rows if self.form == "avro" else far_json_rows)(rows, schema)
         except RowRefused as error:
             raise _refused(row, messages[int(error.data.get("row") or 0)], error) from error
-        extra = [pa.array([each.get(name) for each in said], pa.string()) for name in METADATA_COLUMNS]
-        columns, names_of = [*batch.columns, *extra], [*schema.names, *METADATA_COLUMNS]
-        if settings.key:
-            columns, names_of = [*columns, pa.array(marks, pa.bool_())], [*names_of, "_deleted"]
-        elif any(marks):
+        if any(marks) and not settings.key:
             raise _refused(row, messages[marks.index(True)], RowRefused("the message has no value"))
-        return pa.RecordBatch.from_arrays(columns, names=names_of)
+        return _with_marks(batch.columns, schema, settings.key, said, marks)
+
+    def _key(self, key: bytes, columns: pa.Schema) -> dict[str, Any]:
+        """The values of a key: in Avro, if other clients write it so, or as text."""
+        in_avro = self.form == "avro" and not kinds.is_binary(columns.types[0])
+        return (self._avro.key(key, columns.names) if in_avro else None) or key_values(key, columns)
 
     def _of_streams(self, messages: Sequence[Message], row: TopicRow) -> tuple[pa.RecordBatch, Any]:
         shape = pa.schema([*nullable(row.schema), *METADATA_SCHEMA])
@@ -162,37 +224,43 @@ class KafkaValues:
         return whole[0] if whole else empty, np.array(counts, np.int64)
 
 
-def quick_json(messages: Sequence[Message], schema: pa.Schema, key: Sequence[str]) -> pa.RecordBatch | None:
-    """The same rows, read by Arrow's parser: four times as quick. None where it may read them otherwise.
-
-    It is asked for numbers, texts and truth values, and for dates and times in the form that we write, of messages that
-    have a value and say no more than their producer; what it refuses is read again, row by row, and then told with its
-    place.
-    """
-    if not all(_is_plain(field.type) or _form_of(field.type) for field in schema):
-        return None
-    values = [message.value() for message in messages]
-    if any(value is None for value in values) or any(_says_more(message) for message in messages):
-        return None
-    text = b"\n".join(values)
-    if text.count(b"\n") != len(values) - 1:
-        return None  # a message of several lines
-    try:
-        table = pj.read_json(
-            pa.BufferReader(text),
-            read_options=pj.ReadOptions(use_threads=False, block_size=max(1 << 20, len(text) + 1)),
-            parse_options=pj.ParseOptions(explicit_schema=_as_text(schema), unexpected_field_behavior="ignore"),
-        )
-        table.validate(full=True)
-        columns = [_timed(table.column(field.name).combine_chunks(), field.type) for field in schema]
-    except pa.ArrowInvalid:
-        return None
-    if table.num_rows != len(values) or any(table.column(name).null_count for name in key):
-        return None
-    extra = [pa.nulls(len(values), pa.string()) for _ in METADATA_COLUMNS]
-    marks = [pa.array(np.zeros(len(values), np.bool_))] if key else []
+def _with_marks(
+    columns: Sequence[pa.Array],
+    schema: pa.Schema,
+    key: Sequence[str],
+    said: Sequence[dict[str, str]] | None = None,
+    gone: Sequence[bool] | None = None,
+) -> pa.RecordBatch:
+    """The columns of rows, their metadata and, of a topic with a key, whether they are deletions."""
+    count = len(columns[0])
+    extra = [
+        pa.nulls(count, pa.string()) if said is None else pa.array([each.get(name) for each in said], pa.string())
+        for name in METADATA_COLUMNS
+    ]
+    marks = [pa.array(np.zeros(count, np.bool_) if gone is None else gone, pa.bool_())] if key else []
     names = [*schema.names, *METADATA_COLUMNS, *(["_deleted"] if key else [])]
     return pa.RecordBatch.from_arrays([*columns, *extra, *marks], names=names)
+
+
+def _of_bytes(messages: Sequence[Message], row: TopicRow, schema: pa.Schema) -> pa.RecordBatch:
+    """Bytes as they are; null where a message has no value."""
+    values = pa.array([message.value() for message in messages], pa.binary())
+    try:
+        return _with_marks([values.cast(schema.types[0])], schema, ())
+    except pa.ArrowInvalid:
+        for message in messages:
+            try:
+                (message.value() or b"").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise _refused(row, message, RowRefused(f"it is not UTF-8: {error}")) from None
+        raise
+
+
+def _json_object(decoder: json.JSONDecoder, value: bytes) -> dict[str, Any]:
+    found = decoder.decode(value.decode("utf-8"))
+    if type(found) is not dict:
+        raise RowRefused("the message is no JSON object", expected="an object")
+    return found
 
 
 def of_producer(record: KafkaRecord, name: str) -> KafkaRecord:
@@ -212,49 +280,18 @@ def producer_number(name: str) -> int:
 
 def _producers(messages: Sequence[Message]) -> Any:
     found = np.zeros(len(messages), np.int64)
-    for place, message in enumerate(messages):
-        for name, value in message.headers() or ():
+    said = [(place, headers) for place, message in enumerate(messages) if (headers := message.headers())]
+    for place, headers in said:
+        for name, value in headers:
             if name == PRODUCER_HEADER:
                 found[place] = producer_number(value.decode("utf-8", "replace"))
     return found
 
 
-def _says_more(message: Message) -> bool:
-    return any(name != PRODUCER_HEADER for name, _ in message.headers() or ())
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    known = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_float64)
-    return any(test(kind) for test in known)
-
-
-YEAR = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
-DAY = f"^{YEAR}-[0-9]{{2}}-[0-9]{{2}}"
-MOMENT = f"{DAY}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}})?"
-
-
-def _form_of(kind: pa.DataType) -> str | None:
-    """The form in which dates and times of this type are written; None for other types."""
-    if pa.types.is_date32(kind):
-        return f"{DAY}$"
-    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"):
-        return f"{MOMENT}$" if kind.tz is None else f"{MOMENT}Z$"
-    return None
-
-
-def _as_text(schema: pa.Schema) -> pa.Schema:
-    """The schema with text where dates and times are."""
-    return pa.schema([field.with_type(pa.string()) if _form_of(field.type) else field for field in schema])
-
-
-def _timed(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column in its type; ``ArrowInvalid`` where a time has another form, or is none."""
-    form = _form_of(kind)
-    if form is None:
-        return values
-    if pc.any(pc.invert(pc.match_substring_regex(values, form))).as_py():
-        raise pa.ArrowInvalid
-    return values.cast(kind)
+def _say_more(messages: Sequence[Message]) -> bool:
+    """Whether some message says more than its producer."""
+    said = [headers for message in messages if (headers := message.headers())]
+    return any(name != PRODUCER_HEADER for headers in said for name, _ in headers)
 
 
 def _streams(batch: pa.RecordBatch) -> Iterator[bytes]:

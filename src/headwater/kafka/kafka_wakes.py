@@ -3,7 +3,7 @@
 What it is: ``KafkaWakes``, one consumer at the ends of the watched topics; each message that comes wakes the wakers of
 its topic.
 Invariants: only committed messages wake. A waker is told after the message can be read, so who looks then finds it. A
-cluster that does not answer wakes nobody; who waits looks again after a while in any case.
+cluster that does not answer wakes no reader; a waiting reader looks again after a while in any case.
 Not here: reading (``kafka_ranges.py``). Read next: ``log/storage/wake.py``.
 """
 

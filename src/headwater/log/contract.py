@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from headwater.log.batch import Batch
     from headwater.log.catalog.registry import TopicRow
+    from headwater.log.commits.append_request import RowsCondition
     from headwater.log.commits.value_versions import Expected
     from headwater.log.event_time.producer_progress import ProducerProgress
     from headwater.log.groups.consumer import ConsumerOptions
@@ -154,6 +155,10 @@ class EventTopic(Protocol):
         partition: int | None = None,
         expected: Expected | None = None,
     ) -> Token: ...
+    def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
+        """Append one batch to a partition if a condition, checked under its lock, holds for all rows before it."""
+        ...
+
     def append_messages(self, batch: pa.RecordBatch, ids: Collection[str]) -> Token:
         """Append the rows of messages and remember their ids, together; ``IdsKnown`` when one of them is remembered."""
         ...
@@ -192,6 +197,10 @@ class EventTopic(Protocol):
     def start_offsets(self) -> dict[int, int]: ...
     def end_offsets(self) -> dict[int, int]:
         """The end of what is committed."""
+        ...
+
+    def end_offset(self, partition: int) -> int:
+        """The end of what is committed in one partition."""
         ...
 
     def offsets_at(self, moment: dt.datetime) -> dict[int, int]: ...
@@ -234,6 +243,10 @@ class EventTopic(Protocol):
         columns: Sequence[str] | None = None,
         rows_max: int | None = None,
     ) -> Iterator[Batch]: ...
+    def read_unlocked(self, partition: int, start: int, *, stop: int, columns: Sequence[str]) -> Iterator[Batch]:
+        """The same without taking a lock of any partition: for conditions, which are checked under one of them."""
+        ...
+
     def rows_most(self, start: Mapping[int, int], stop: Mapping[int, int]) -> int:
         """At most so many rows are in a range, told without reading it; exact where nothing was compacted and offsets
         are gapless."""
@@ -286,6 +299,9 @@ class EventTransaction(Protocol):
     ) -> None: ...
     def append_batch(
         self, topic: EventTopic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None
+    ) -> None: ...
+    def append_if(
+        self, topic: EventTopic, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition
     ) -> None: ...
     def upsert(self, table: Any, rows: Any) -> None: ...
     def insert(self, table: Any, rows: Any) -> None: ...

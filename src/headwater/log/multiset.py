@@ -61,6 +61,10 @@ class Multiset:
                 return Missing(last, there, wanted)
         return None
 
+    def count(self, identity: bytes) -> int:
+        """How often a row is there, by its identity (``log/schema/row_identity.py``)."""
+        return self._counts.get(identity, 0)
+
     def catch_up(self) -> None:
         """Read the records since the last call."""
         topic = self.topic

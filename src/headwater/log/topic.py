@@ -38,6 +38,7 @@ from headwater.log.topic_reader import Place, ReadOptions
 from headwater.notebook import card_html
 
 if TYPE_CHECKING:
+    from headwater.log.commits.append_request import RowsCondition
     from headwater.log.groups.consumer import Consumer, ConsumerOptions
     from headwater.log.groups.groups import Group
     from headwater.log.groups.readers import ReaderLag
@@ -192,6 +193,7 @@ class Topic(TopicPartitions):
         >>> str(users.append_batch(rows, deleted=pa.array([False, False, True])))
         'users:0=3'
         """
+        self.appender.refuse_events()
         if partition is not None:
             self.appender.checked_partition(partition)
         identity = ANONYMOUS
@@ -200,6 +202,10 @@ class Topic(TopicPartitions):
         if request_id is not None:
             return self.appender.append_once(batch, request_id, identity, deleted, partition, expected)
         return self.appender.append(batch, identity, deleted, partition, expected)
+
+    def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
+        """Append one batch to a partition if a condition, checked under its lock, holds for all rows before it."""
+        return self.appender.append_if(batch, partition, condition)
 
     # Reading
 
@@ -265,8 +271,12 @@ class Topic(TopicPartitions):
 
         A batch may be empty where compaction left a gap: continue at its ``next_offset``.
         """
-        self.open_partitions()
+        self._open_partition(partition)
         yield from topic_reader.read_partition(self, self._idle_readers, partition, start, stop, columns, rows_max)
+
+    def read_unlocked(self, partition: int, start: int, *, stop: int, columns: Sequence[str]) -> Iterator[Batch]:
+        """The same without taking a lock of any partition: for conditions, which are checked under one of them."""
+        return topic_reader.read_partition(self, self._idle_readers, partition, start, stop, columns, None)
 
     # Tables and producers
 

@@ -19,11 +19,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Backpressure, InvalidDeclaration, Misuse
-from headwater.log.commits.append_request import AppendRequest, StaleSchema
+from headwater.log.commits.append_request import AppendRequest, RowsCondition, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.request_ids import check_id
 from headwater.log.commits.transaction import CommitPlan, TransactionRows
-from headwater.log.commits.value_versions import AppendCondition, Expected, ValueVersions, check_expected, values_of
+from headwater.log.commits.value_versions import (
+    AppendCondition,
+    Expected,
+    ExpectedVersions,
+    ValueVersions,
+    check_expected,
+    values_of,
+)
 from headwater.log.groups import backpressure
 from headwater.log.schema.event_metadata import taken_apart
 from headwater.log.schema.evolution import conform
@@ -107,6 +114,21 @@ class TopicAppender(TopicRows):
         rows = TransactionRows(self._topic, batch, deleted, partition, expected)
         return CommitPlan(self._topic.log, self._topic.id, check_id(request_id), [rows]).write()
 
+    def append_if(self, batch: pa.RecordBatch, partition: int, condition: RowsCondition) -> Token:
+        """Append one batch to a partition if a condition holds for all rows before it."""
+        topic = self._topic
+        topic.log.check_open()
+        while True:
+            request = self.request(partition, batch)
+            request.conditions = [condition]
+            try:
+                end = topic.partition(partition).append(request)
+            except StaleSchema:
+                topic.refresh()
+                continue
+            topic.log.cut_counter.count(batch.num_rows)
+            return Token({topic.name: {partition: end}})
+
     def require_room(self, rows: int) -> None:
         """Wait for room under ``overflow="block"``; a part of a transaction is not dropped, but refuses all of it."""
         if self._topic.settings.overflow != "keep" and not self._admitted(rows):
@@ -176,7 +198,7 @@ class TopicAppender(TopicRows):
         batch: pa.RecordBatch,
         identity: AppendIdentity = ANONYMOUS,
         deleted: bool | pa.Array = False,
-        expected: Expected | None = None,
+        expected: Expected | ExpectedVersions | None = None,
     ) -> AppendRequest:
         """The rows of one partition as frames of the topic's latest schema."""
         row = self._topic.row()

@@ -31,6 +31,8 @@ WHY_FOREVER = {
     "partitions": "The same key would land in another partition than its older rows, and order would be lost.",
     "event_time": "Indexes and watermarks were made for the old column.",
     "clock": "Event times were corrected by the old columns.",
+    "values": "The messages that are there have the old form.",
+    "events": "Rows of a history have versions that its event store gave them; other rows have none.",
 }
 
 

@@ -100,6 +100,11 @@ class TopicPartitions(DeclaredTopic):
         self.open_partitions()
         return {reader.number: reader.end_offset() for reader in self._readers}
 
+    def end_offset(self, partition: int) -> int:
+        """The offset that the next append to one partition will get."""
+        self._open_partition(partition)
+        return self._readers[partition].end_offset()
+
     def offsets_at(self, moment: dt.datetime) -> dict[int, int]:
         """The first offset at or after an event time (or append time), by partition."""
         self.open_partitions()
@@ -194,6 +199,12 @@ class TopicPartitions(DeclaredTopic):
     def partition(self, number: int) -> PartitionWriter:
         """The writer of one partition."""
         return self._partitions[number]
+
+    def _open_partition(self, number: int) -> None:
+        """Recover one partition once per process, before its first use."""
+        self.log.check_open()
+        if not self.log.read_only and 0 <= number < len(self._partitions):
+            self._partitions[number].open()
 
     def open_partitions(self) -> None:
         """Recover every partition once per process, before its first use."""

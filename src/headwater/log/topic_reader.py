@@ -114,7 +114,7 @@ class IdleReaders:
         self._idle: dict[int, PartitionReader] = {}
 
     def take(self, topic: TopicPartitions, number: int) -> PartitionReader:
-        """A reader that nobody else uses. Taking and giving back need no lock: each is one step of a dict."""
+        """A reader for one caller alone. Taking and giving back need no lock: each is one step of a dict."""
         return self._idle.pop(number, None) or topic.new_reader(number)
 
     def give_back(self, reader: PartitionReader) -> None:

@@ -37,12 +37,12 @@ class TopicRows:
 
     def row_batch(self, rows: Any) -> pa.RecordBatch:
         """Python rows, checked, as one batch."""
-        self._refuse_multiset()
+        self._refuse_other_ways()
         return self._corrected(to_batches(rows, self._input_schema(), not_null=self._not_null()))
 
     def json_batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Rows with JSON's values, checked, as one batch."""
-        self._refuse_multiset()
+        self._refuse_other_ways()
         return self._corrected(json_rows(rows, self._input_schema(), not_null=self._not_null()))
 
     def tombstones(self, keys: Any) -> pa.RecordBatch:
@@ -105,9 +105,22 @@ class TopicRows:
             return frozenset(settings.routed_by)
         return frozenset({*settings.routed_by, settings.event_time})
 
-    def _refuse_multiset(self) -> None:
+    def _refuse_other_ways(self) -> None:
+        name = self._topic.name
         if self._topic.row().is_multiset:
-            raise Misuse(f'"{self._topic.name}" is a table without a key', hint="Use insert and delete of its Table.")
+            raise Misuse(f'"{name}" is a table without a key', hint="Use insert and delete of its Table.")
+        self.refuse_events()
+
+    def refuse_events(self) -> None:
+        """Refuse rows of a history: its event store writes them."""
+        name = self._topic.name
+        if self._topic.settings.events:
+            raise Misuse(
+                f'"{name}" is a history of events, and rows are not appended to it directly',
+                detail="Each event has a version and the id of its request, which are checked as it is written.",
+                hint="Send a command to its aggregate, or append through its event store: docs/aggregates.md.",
+                topic=name,
+            )
 
     def _input_schema(self) -> pa.Schema:
         return clock_correction.input_schema(self._topic.schema, self._topic.settings)

@@ -2,7 +2,7 @@
 
 What it is: ``TopicSettings``, a frozen record with defaults, checked when created, stored as JSON in the catalog;
 ``TopicOptions`` and ``TableOptions``, the keyword arguments of a declaration, for editors and type checkers.
-Invariants: key, event_time, clock and partitions never change; all other settings may be declared again.
+Invariants: key, event_time, clock, partitions, values and events never change; other settings may be declared again.
 Not here: the schema (``log/schema/normalization.py``), the effect of settings (``log/storage/partition_writer.py``,
 ``log/maintenance/retention.py``, ``log/maintenance/compaction.py``, ``log/groups/backpressure.py``).
 Read next: ``docs/log.md``.
@@ -22,10 +22,11 @@ from headwater.hints import closest
 
 Fsync = Literal["always", "interval", "never"]
 Overflow = Literal["keep", "drop", "block"]
+ValueForm = Literal["json", "arrow", "avro", "raw"]
 
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-FOREVER = ("key", "ordered_by", "event_time", "partitions", "clock")
+FOREVER = ("key", "ordered_by", "event_time", "partitions", "clock", "values", "events")
 UNTIL_READ = re.compile(r"\s*until read(?:,\s*at most\s+(?P<limit>.+))?", re.IGNORECASE)
 # Declared as durations ("7 days", a timedelta, seconds), stored in milliseconds.
 DURATIONS = {
@@ -77,11 +78,20 @@ class TopicSettings:
     block_timeout_ms: int = 30_000
     remember_ids_ms: int = 7 * 24 * 3600 * 1000  # for how long a request id is recognised
     group_expiry_ms: int | None = 30 * 24 * 3600 * 1000
+    values: ValueForm | None = None  # what messages of a log on Kafka hold; the embedded log has its own form
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
+    events: bool = False  # a history of events: complete for ever, and written through its event store alone
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
         _one_of("overflow", self.overflow, ("keep", "drop", "block"))
+        _one_of("values", self.values or "json", ("json", "arrow", "avro", "raw"))
+        if self.key and self.values in ("arrow", "raw"):
+            raise InvalidDeclaration(
+                f'values="{self.values}" does not go with a key',
+                detail="Of a topic with a key each row is a message of its own, under its key.",
+                hint='Use values="json" or "avro".',
+            )
         if not 1 <= self.partitions <= PARTITIONS_MAX:
             raise InvalidDeclaration(
                 f"partitions cannot be {self.partitions!r}",
@@ -120,6 +130,8 @@ class TopicSettings:
                 detail="With a key a row takes the place of the one before; ordered_by keeps every row as an event.",
                 hint='Declare ordered_by="account_id" for events in order, key="account_id" for the latest state.',
             )
+        if self.events:
+            self._check_history()
         if self.compact and not self.key:
             raise InvalidDeclaration(
                 "compact=True needs a key", hint='Compaction keeps the latest row of each key: declare key="…".'
@@ -133,6 +145,21 @@ class TopicSettings:
             raise InvalidDeclaration(
                 f'overflow="{self.overflow}" needs overflow_rows_max',
                 hint="Say how many rows the slowest group may be behind before the policy acts.",
+            )
+
+    def _check_history(self) -> None:
+        """Refuse settings that would take events out of a history."""
+        limits = ("retention_ms", "retention_bytes", "until_read", "compact", "key")
+        for name in limits:
+            if getattr(self, name):
+                raise InvalidDeclaration(
+                    f"a history of events has no {_DECLARED_AS.get(name, name)}",
+                    detail="Its state is what all of its events add up to, so none of them may be removed.",
+                    hint="Leave it out. Views over the events may have a horizon.",
+                )
+        if self.overflow != "keep":
+            raise InvalidDeclaration(
+                f'a history of events cannot have overflow="{self.overflow}"', hint="Leave overflow out."
             )
 
     def to_json(self) -> str:
@@ -188,6 +215,7 @@ class TableOptions(TypedDict, total=False):
     block_timeout: Duration
     remember_ids: Duration
     group_expiry: Duration | None
+    values: ValueForm | None
     captured_by: str | None
 
 
@@ -206,6 +234,7 @@ class TopicOptions(TableOptions, total=False):
     retention_bytes: int | None
     until_read: bool
     archive: str | None
+    events: bool
 
 
 def declared(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from headwater.log.storage.files import Files
 from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 
 TEMPORARY = ".temporary"  # the folder of files that have no name yet
-LEFT_SECONDS = 86_400  # nobody writes a file for so long
+LEFT_SECONDS = 86_400  # no write of a file takes so long
 
 
 class FolderStore(ObjectStore):

@@ -38,7 +38,7 @@ class ObjectStore(ABC):
         """Write an object unless there is one of that name; whether it was written.
 
         False may also mean that an earlier attempt of this same call was the one that wrote it, and its answer was
-        lost: whoever needs to know reads the object and compares.
+        lost: a caller that needs to know reads the object and compares.
         """
 
     @abstractmethod

@@ -114,7 +114,7 @@ class S3ObjectStore(ObjectStore):
         # A request for each piece: the bound in time is one request's, and a piece that fails is asked for again.
         for start in range(0, size, CHUNK_BYTES):
             piece = self.get_range(name, start, min(CHUNK_BYTES, size - start))
-            if piece is None:  # deleted meanwhile: whoever counts the bytes notices
+            if piece is None:  # deleted meanwhile: the caller counts the bytes
                 return
             yield piece
 
@@ -151,13 +151,13 @@ class S3ObjectStore(ObjectStore):
             except self._obstore.exceptions.AlreadyExistsError:
                 raise
             except Exception as error:
-                told = self._told(name, error, attempts)
+                mapped = self._mapped(name, error, attempts)
                 pause = backoff.next()
-                if not isinstance(told, StateUnavailable) or time.monotonic() + pause > deadline:
-                    raise told from error
+                if not isinstance(mapped, StateUnavailable) or time.monotonic() + pause > deadline:
+                    raise mapped from error
                 time.sleep(pause)
 
-    def _told(self, name: str, error: Exception, attempts: int) -> Exception:
+    def _mapped(self, name: str, error: Exception, attempts: int) -> Exception:
         """An error of obstore as ours; FileNotFoundError for a missing object."""
         text = str(error)
         code = next(iter(CODE.findall(text)), None)

@@ -33,9 +33,12 @@ def create(state: ServerState) -> FastAPI:
     from headwater.server.http.answers import error_answer
     from headwater.server.http.guard import Guard
     from headwater.server.routes import (
+        aggregate_routes,
         group_routes,
         page_routes,
+        process_routes,
         query_routes,
+        search_routes,
         session_routes,
         status_routes,
         subscribe_routes,
@@ -64,8 +67,11 @@ def create(state: ServerState) -> FastAPI:
         status_routes,
         topic_routes,
         transaction_routes,
+        aggregate_routes,
+        process_routes,
         group_routes,
         work_routes,
+        search_routes,
         view_routes,
         subscribe_routes,
         query_routes,

@@ -99,13 +99,13 @@ async def _serve(state: ServerState, listener: socket.socket, on_listening: Call
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end)
     if on_listening is not None:
-        announcing = loop.create_task(_told(server, on_listening, address_of(listener)))
+        announcing = loop.create_task(_announce(server, on_listening, address_of(listener)))
     await server.serve(sockets=[listener])
     if on_listening is not None:
         announcing.cancel()
 
 
-async def _told(server: Any, on_listening: Callable[[str], None], address: str) -> None:
+async def _announce(server: Any, on_listening: Callable[[str], None], address: str) -> None:
     while not server.started and not server.should_exit:
         await asyncio.sleep(0.02)
     if server.started:

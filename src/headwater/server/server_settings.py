@@ -44,6 +44,7 @@ on 127.0.0.1, behind a proxy that asks.
     query_memory_bytes: int = 256 << 20  # of a process that runs queries of the store, beyond what it needs itself
     queries_at_once_max: int = 4  # of the store, and as many of Spark
     spark_query_memory_bytes: int = 1 << 30  # Java's heap, for all queries of Spark together
+    command_seconds_max: float = 10.0  # of a command to an aggregate
     answers_bytes_max: int = 256 << 20  # of large answers that wait for their readers
     wait_seconds_max: float = 30.0  # of a request that waits for something to come
     subscriptions_max: int = 2000

@@ -25,8 +25,9 @@ from headwater.errors import EngineUnavailable, NotYetCovered, TooMany, UnknownV
 from headwater.hints import suggestion
 from headwater.log.maintenance.bounded_logs import bounded
 from headwater.log.token import Token
+from headwater.server.commands.command_workers import CommandWorkers
 from headwater.server.engine.engine_channel import Answer
-from headwater.server.engine.supervisor import NONE, STANDBY, EngineState, Supervisor
+from headwater.server.engine.supervisor import NONE, STANDBY, STARTING, EngineState, Supervisor
 from headwater.server.engine.watchdog import Watchdog
 from headwater.server.http.answers import Sending
 from headwater.server.http.coalescing_executor import CoalescingExecutor
@@ -40,6 +41,7 @@ from headwater.server.realtime.broker import SubscriptionBroker
 from headwater.server.realtime.change_notifier import ChangeNotifier
 from headwater.server.realtime.status_events import Events
 from headwater.server.server_settings import ServerSettings
+from headwater.server.status.history_reader import HistoryReader
 from headwater.server.status.lag_history import LagHistory
 from headwater.server.status.status_reader import StatusReader
 from headwater.server.status.topic_rates import TopicRates
@@ -65,7 +67,12 @@ class ServerState:
     """One app in a server. ``start`` and ``stop`` run in the event loop."""
 
     def __init__(
-        self, app: App, settings: ServerSettings | None = None, *, supervisor: Supervisor | None = None
+        self,
+        app: App,
+        settings: ServerSettings | None = None,
+        *,
+        supervisor: Supervisor | None = None,
+        file: Path | None = None,
     ) -> None:
         self.app = app
         self.log = app.log
@@ -84,6 +91,8 @@ class ServerState:
         self._counting = ServingStore(path)  # counting rows must not delay point reads
         self.status = StatusReader(app, self._counting, self.rates)
         self.history = LagHistory()
+        self.histories = HistoryReader(app)
+        self.commands = CommandWorkers(file, self.settings.command_seconds_max)
         self.notifier = ChangeNotifier()
         self.broker = SubscriptionBroker(self)
         self.consumers = HeldConsumers(self.settings.members_max)
@@ -122,6 +131,8 @@ class ServerState:
         self.notifier.start(loop)
         self.notifier.watch_folder(self.folder)
         self.begin(self.store_queries.start())
+        if self.app.aggregates:
+            self.begin(self.commands.start(lambda: self.engine.state == STARTING))
         self.begin(self._sample())
         self.begin(self.events.run())
         self.begin(self.history.run(self))
@@ -151,6 +162,7 @@ class ServerState:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         self.store_queries.close()
+        self.commands.close()
         self.searches.close()
         await asyncio.get_running_loop().run_in_executor(None, self.spark_queries.close)
         if self.supervisor is not None:

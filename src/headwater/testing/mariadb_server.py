@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -42,7 +41,6 @@ class MariadbServer(LocalServer):
     """
 
     title = "MariaDB"
-    stops_by, crashes_by = signal.SIGTERM, signal.SIGKILL
 
     def __init__(self, **settings: str) -> None:
         self.settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in settings.items()}}

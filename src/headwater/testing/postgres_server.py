@@ -68,14 +68,14 @@ class PostgresServer(LocalServer):
         if self._user is not None:
             shutil.chown(self.folder, self._user)
             self.folder.chmod(0o755)
-        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-N", "--locale=C", "-E", "UTF8")
+        self._program("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-N", "--locale=C", "-E", "UTF8")
 
     @property
     def dsn(self) -> str:
         """The address of its database."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _program(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [str(programs() / program), *arguments],
             capture_output=True,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import signal
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +25,7 @@ from headwater.testing.local_server import LocalServer
 EXECUTOR = "CoarseGrainedExecutorBackend"
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
-# Whoever is not root is so in a namespace of its own.
+# A user who is not root is root in a namespace of its own.
 UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 HIDE = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 
@@ -68,7 +67,6 @@ class SparkCluster:
 class SparkDaemon(LocalServer):
     """A master or a worker: ready when its log says so."""
 
-    stops_by, crashes_by = signal.SIGTERM, signal.SIGKILL
     says_when_ready: str
 
     def __init__(self) -> None:

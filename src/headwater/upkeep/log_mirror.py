@@ -4,8 +4,9 @@ What it is: ``LogMirror``, which declares the topics of a source in a target, co
 and goes on with what comes.
 Invariants: a batch of rows and the position behind it in the source are one transaction of the target, so a mirror that
 is killed goes on where it was: nothing is missing and nothing there twice. Of two mirrors of the same topics one is
-refused. Rows keep their columns, their keys, deletions, event times and metadata; the rows of a key keep their order,
-and of a topic without a key those of a partition. A topic that has rows of other origin is refused.
+refused. ``follow`` waits for a log that does not answer, and goes on when it is back. Rows keep their columns, their
+keys, deletions, event times and metadata; the rows of a key keep their order, and of a topic without a key those of a
+partition. A topic that has rows of other origin is refused.
 Not here: what a log stores of a position (``log/commits/stored_positions.py``), comparing (``log_checksum.py``).
 Read next: ``log_checksum.py``; ``docs/mirror.md``.
 """
@@ -20,7 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.errors import DeclarationConflict, Unavailable, UnknownTopic
+from headwater.backoff import Backoff
+from headwater.errors import DeclarationConflict, Fenced, HeadwaterError, Unavailable, UnknownTopic
 from headwater.hints import suggestion
 from headwater.log.batch import Batch
 from headwater.log.commits.handed_over import hand_over, take_back
@@ -35,6 +37,8 @@ from headwater.upkeep.log_checksum import checksum_of, same_columns
 
 ROWS_MAX = 20_000  # in one transaction of the target
 WAIT_S = 1.0
+AWAY_S_MAX = 10.0  # between two looks for a log that does not answer
+STOPPING_S = 0.1
 NOT_COPIED = ("archive", "captured_by")  # a place of the source's machine; and captures write for themselves
 
 
@@ -83,26 +87,37 @@ class LogMirror:
         *,
         topics: Sequence[str] = (),
         on_progress: Callable[[MirrorProgress], None] | None = None,
+        on_waiting: Callable[[HeadwaterError | None], None] | None = None,
+        patient: bool = False,
     ) -> None:
+        """``patient``: ``follow`` looks first, so that a log may be away now. It tells ``on_waiting`` of what it waits
+        for, and None when that is over.
+        """
         require(target, Capability.TRANSACTIONS, "a mirror")
         self.source = source
         self.target = target
         self._on_progress = on_progress
-        self._identity = source.identity if isinstance(source, Log) else ""  # Kafka's topics have ids of their own
+        self._on_waiting = on_waiting
         self._pairs: dict[str, _TopicCopy] = {}
         self._wanted = list(topics)
-        for name in topics:
-            if source.find_topic(name) is None:
-                raise UnknownTopic(
-                    f'no topic "{name}" in the log at {source.shown}',
-                    hint=suggestion(name, source.topic_names()),
-                    topic=name,
-                )
-        self.look()
+        if not patient:
+            self.look()
+
+    @property
+    def _identity(self) -> str:
+        return self.source.identity if isinstance(self.source, Log) else ""  # Kafka's topics have ids of their own
 
     def look(self) -> list[str]:
         """Declare the source's topics in the target; returns their names. Later calls find topics that came since."""
-        for topic in self.source.topics():
+        there = self.source.topics()
+        for name in self._wanted:
+            if name not in {topic.name for topic in there}:
+                raise UnknownTopic(
+                    f'no topic "{name}" in the log at {self.source.shown}',
+                    hint=suggestion(name, self.source.topic_names()),
+                    topic=name,
+                )
+        for topic in there:
             wanted = topic.name in self._wanted if self._wanted else is_copied(topic)
             if wanted and topic.name not in self._pairs:
                 self._pairs[topic.name] = _TopicCopy(topic, declared(self.target, topic), self._identity)
@@ -127,11 +142,36 @@ class LogMirror:
         return copied
 
     def follow(self, stopping: Callable[[], bool]) -> None:
-        """Copy, and go on with what comes, until ``stopping``."""
+        """Copy, and go on with what comes, until ``stopping``. A log that does not answer is waited for."""
+        backoff = Backoff(WAIT_S / 4, AWAY_S_MAX)
+        waiting = False
         while not stopping():
-            self.look()
-            if not self.catch_up(stopping) and not stopping():
-                self._wait()
+            try:
+                self.look()
+                if waiting:
+                    self._begin_again()
+                copied = self.catch_up(stopping)
+                if waiting:
+                    waiting = False
+                    backoff.reset()
+                    self._told(None)
+                if not copied and not stopping():
+                    self._wait()
+            except Unavailable as error:
+                waiting = True
+                self._told(error)
+                deadline = self.source.clock.monotonic() + backoff.next()
+                while not stopping() and self.source.clock.monotonic() < deadline:
+                    self.source.clock.sleep(STOPPING_S)
+
+    def _told(self, error: HeadwaterError | None) -> None:
+        if self._on_waiting is not None:
+            self._on_waiting(error)
+
+    def _begin_again(self) -> None:
+        """Ask how far the copy is: what was under way when an answer was lost may be there."""
+        for copy in self._pairs.values():
+            copy.find_positions()
 
     def _wait(self) -> None:
         """Until a topic grows, or a second is over."""
@@ -180,15 +220,19 @@ class _TopicCopy:
         self.target = target
         self.rows = 0
         self._reader = f"mirror {identity}/{source.name}/{source.id}"
-        self._at: dict[int, str | None] = {
-            number: target.log.stored_position(self._name(number)) for number in range(source.settings.partitions)
-        }
+        self._at: dict[int, str | None] = {}
+        self.find_positions()
         if any(target.end_offsets().values()) and not any(self._at.values()):
             raise DeclarationConflict(
                 f'topic "{target.name}" of the log at {target.log.shown} has rows, and not from this source',
                 hint="Mirror into a log that has no topic of this name.",
                 topic=target.name,
             )
+
+    def find_positions(self) -> None:
+        """See how far the copy is, as the target knows it."""
+        numbers = range(self.source.settings.partitions)
+        self._at = {number: self.target.log.stored_position(self._name(number)) for number in numbers}
 
     def _name(self, number: int) -> str:
         return f"{self._reader}/{number}"
@@ -223,10 +267,12 @@ class _TopicCopy:
                 self._rows(t, number, batch.data)
                 t.store_position(self._name(number), before=before, after=after)
         except PositionMoved:
-            raise Unavailable(
-                f'another process mirrors topic "{self.source.name}" to the log at {self.target.log.shown}',
-                hint="Stop one of the two.",
-            ) from None
+            # Of a commit to Kafka the answer may have been lost: then the position is where this one has put it.
+            if isinstance(self.target.log, Log) or self.target.log.stored_position(self._name(number)) != after:
+                raise Fenced(
+                    f'another process mirrors topic "{self.source.name}" to the log at {self.target.log.shown}',
+                    hint="Stop one of the two.",
+                ) from None
         self._at[number] = after
         self.rows += batch.num_rows
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
     from headwater.views.lifecycle.verification import Difference
+    from headwater.views.provenance.provenance import Provenance
     from headwater.views.runtime import AppRuntime
     from headwater.views.view_declaration import ViewDeclaration
 
@@ -208,6 +209,26 @@ class View:
         [{'country': 'DE', 'users': 1}]
         """
         return self._runtime.history(self.name, as_of)
+
+    def why(self, *key: Any, at_tick: int | None = None, limit: int = 20, **columns: Any) -> Provenance:
+        """The input events behind the row with this key, or with these values: stage by stage, down to topics.
+
+        Of each topic the first ``limit`` events are shown, all are counted. ``at_tick``: as of an earlier tick that
+        history covers. Spark computes it; see ``docs/why.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT, country STRING", key="id")
+        >>> countries = app.view("countries", "SELECT country, count(*) AS users FROM users GROUP BY country")
+        >>> _ = users.upsert([{"id": 1, "country": "DE"}, {"id": 2, "country": "FR"}])
+        >>> _ = app.tick()
+        >>> [event] = countries.why("DE").events
+        >>> str(event), event.row
+        ('users[0]@0', {'id': 1, 'country': 'DE'})
+        """
+        from headwater.views.provenance.explanations import explained
+
+        return explained(self._runtime, self.name, key, columns, at_tick=at_tick, limit=limit)
 
     def watermark(self) -> str | None:
         """The event time before which its last tick expects nothing more; None: it reads no topic that has one.

@@ -18,7 +18,7 @@ import pytest
 import headwater as hw
 from headwater.capture.captured_position import CapturedPosition
 from headwater.errors import Misuse, NotYetCovered
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 pytestmark = pytest.mark.parametrize("server", ["postgres", "mariadb"], indirect=True)
 

@@ -17,7 +17,7 @@ from headwater.capture.change_writer import ChangeWriter
 from headwater.cli.main import app as command_line
 from headwater.errors import CaptureLost
 from headwater.views.serving.serving_store import ServingStore
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
 

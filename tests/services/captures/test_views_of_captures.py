@@ -17,7 +17,7 @@ import pytest
 
 import headwater as hw
 from tests.services.captures.contents import every_marker, markers_of
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 pytestmark = pytest.mark.parametrize("server", ["postgres"], indirect=True)
 

@@ -13,7 +13,7 @@ from headwater.demo.demo_command import SHORT_LIVED
 from headwater.testing.spark_cluster import SparkCluster
 from headwater.views.spark import class_archive
 from tests.services.s3_server import CREDENTIALS, S3Server
-from tests.spark.conftest import INTERPRETED
+from tests.short_lived import INTERPRETED
 
 
 @pytest.fixture(scope="module", autouse=True)

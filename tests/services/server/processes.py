@@ -14,14 +14,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.spark.conftest import SHORT_LIVED
+from tests.short_lived import SHORT_LIVED
 
 APP = Path(__file__).parent / "shop_app.py"
 ROOT = Path(__file__).parents[3]
@@ -115,16 +114,3 @@ class ServerProcess:
         if body is not None:
             arguments["json"] = body
         return self.ask("POST", path, status, **arguments)
-
-
-def eventually(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
-    """What ``look`` finds, as soon as it finds something."""
-    began = time.monotonic()
-    while True:
-        found = look()
-        if found:
-            return found
-        waited = time.monotonic() - began
-        assert waited < seconds, "it did not come"
-        # Most looks are requests: asked fifty times a second they took a third of the core on which Spark starts.
-        time.sleep(min(0.25, max(0.02, waited / 10)))

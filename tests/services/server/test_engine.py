@@ -14,7 +14,8 @@ from headwater.log.home import Log
 from headwater.log.topic import Topic
 from tests.services.server.conftest import declared
 from tests.services.server.followers import EventFollower, Follower, SocketFollower
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
+from tests.waiting import eventually
 
 SPARK_S = 120.0
 
@@ -29,8 +30,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 def server(log: Log) -> Iterator[ServerProcess]:
     log.get_topic("orders").append([{"order_id": 1, "country": "DE", "amount": 5}])
     server = ServerProcess(log.home, engine=True)
-    eventually(lambda: state(server)["state"] == "running", SPARK_S)
-    eventually(lambda: server.get("/v1/status")["tick"]["tick"], SPARK_S)
+    eventually(lambda: state(server)["state"] == "running", seconds=SPARK_S)
+    eventually(lambda: server.get("/v1/status")["tick"]["tick"], seconds=SPARK_S)
     yield server
     pids = [pid for pid in (state(server)["pid"], state(server)["standby_pid"]) if pid is not None]
     server.kill()
@@ -68,6 +69,16 @@ def test_what_is_appended_over_http_is_in_the_next_answer(server: ServerProcess)
     assert ask(server, "SELECT count(*) AS n FROM orders")["rows"] == [{"n": 2}]
     capped = ask(server, "SELECT id FROM range(100000)", limit=3)
     assert (len(capped["rows"]), capped["truncated"]) == (3, True)
+
+
+def test_the_events_behind_a_row_are_told_over_http(server: ServerProcess) -> None:
+    found = server.get("/v1/views/revenue/why?key=DE&limit=5")
+    unknown = server.http.get("/v1/views/revenue/why?key=XX")
+
+    (orders,) = found["inputs"]
+    assert (found["rows"], found["exact"], orders["topic"]) == ([{"country": "DE", "total": 5}], True, "orders")
+    assert [event["row"]["order_id"] for event in orders["events"]] == [1]
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_row")
 
 
 # The rest is in tests/unit/views/serving/test_query_admission.py.
@@ -153,7 +164,7 @@ def test_copies_are_the_view_at_every_tick_through_a_kill_of_the_engine_and_a_re
     server.start()
     covered(server, token)
 
-    eventually(lambda: state(server)["state"] == "running", SPARK_S)
+    eventually(lambda: state(server)["state"] == "running", seconds=SPARK_S)
     answer = {row["country"]: row["total"] for row in ask(server, "SELECT * FROM revenue")["rows"]}
     assert [each["equal"] for each in server.post("/v1/views/revenue/verify")["views"]] == [True]
     tick = server.get("/v1/status")["tick"]["tick"]
@@ -168,7 +179,7 @@ def test_copies_are_the_view_at_every_tick_through_a_kill_of_the_engine_and_a_re
 
 
 def test_a_standby_takes_over_from_a_killed_engine_and_another_one_stands_by(server: ServerProcess, log: Log) -> None:
-    eventually(lambda: state(server)["standby"] == "ready", SPARK_S)
+    eventually(lambda: state(server)["standby"] == "ready", seconds=SPARK_S)
     before = state(server)
     java = {child.pid for child in psutil.Process(before["pid"]).children(recursive=True)}
 
@@ -181,9 +192,9 @@ def test_a_standby_takes_over_from_a_killed_engine_and_another_one_stands_by(ser
     assert [each["equal"] for each in server.post("/v1/views/revenue/verify")["views"]] == [True]
     eventually(lambda: not any(map(runs, java)))  # the JVM of the one that was killed
     for _ in range(2):  # the next one stands by; it may die as well
-        standing = eventually(lambda: state(server)["standby_pid"], SPARK_S)
+        standing = eventually(lambda: state(server)["standby_pid"], seconds=SPARK_S)
         os.kill(standing, signal.SIGKILL)
-        eventually(lambda standing=standing: state(server)["standby_pid"] not in (None, standing), SPARK_S)
+        eventually(lambda standing=standing: state(server)["standby_pid"] not in (None, standing), seconds=SPARK_S)
     assert (state(server)["pid"], state(server)["state"]) == (after["pid"], "running")
 
 
@@ -192,4 +203,4 @@ def covered(server: ServerProcess, token: str) -> None:
         answer = server.http.post("/v1/query", json={"sql": "SELECT 1", "at_least": token, "timeout": 5})
         return answer.status_code == 200
 
-    eventually(look, SPARK_S)
+    eventually(look, seconds=SPARK_S)

@@ -17,9 +17,10 @@ from headwater.log.maintenance.bounded_logs import BYTES_MAX
 from headwater.server.http.keys import Keys
 from headwater.sinks import Search
 from headwater.sinks.runner.sink_task import SinkTask
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
 from tests.services.sinks.synthetic import SyntheticView
+from tests.waiting import eventually
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 PLACES, SECONDS = 4, 3

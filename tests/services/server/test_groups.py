@@ -10,7 +10,8 @@ import pytest
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.home import Log
 from headwater.log.topic import Topic
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
+from tests.waiting import eventually
 
 
 @pytest.fixture

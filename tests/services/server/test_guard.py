@@ -150,6 +150,18 @@ def test_a_websocket_needs_a_key_too(guarded: tuple[ServerProcess, dict[str, str
         assert json.loads(open_socket.recv(timeout=10))["type"] == "snapshot"
 
 
+def test_the_events_behind_a_row_need_both_scopes_since_they_are_rows_of_topics(
+    guarded: tuple[ServerProcess, dict[str, str], Log],
+) -> None:
+    server, keys, _ = guarded
+
+    for scope in ("query", "consume"):
+        refused = server.http.get("/v1/views/revenue/why?key=DE", headers=bearer(keys[scope]))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    passed = server.http.get("/v1/views/nothing/why?key=DE", headers=bearer(keys["admin"]))
+    assert passed.json()["error"]["code"] == "unknown_view"
+
+
 def test_one_key_cannot_speak_for_the_consumer_of_another(guarded: tuple[ServerProcess, dict[str, str], Log]) -> None:
     server, keys, _ = guarded
     joined = server.http.post("/v1/topics/clicks/groups/mine/consumers", json={}, headers=bearer(keys["consume"]))

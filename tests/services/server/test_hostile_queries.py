@@ -12,7 +12,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
+from tests.waiting import eventually
 
 WIDE = (
     "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT 10000)"

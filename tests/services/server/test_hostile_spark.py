@@ -11,7 +11,8 @@ import pytest
 
 from headwater.log.home import Log
 from tests.services.server.conftest import declared
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
+from tests.waiting import eventually
 
 SPARK_S = 180.0
 
@@ -25,7 +26,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 @pytest.fixture(scope="module")
 def server(log: Log) -> Iterator[ServerProcess]:
     server = ServerProcess(log.home, "--spark-query-memory-mib", "512", engine=True)
-    eventually(lambda: server.http.get("/health/ready").status_code == 200, SPARK_S)
+    eventually(lambda: server.http.get("/health/ready").status_code == 200, seconds=SPARK_S)
     server.http.timeout = SPARK_S
     yield server
     server.kill()
@@ -91,8 +92,8 @@ def test_an_engine_whose_java_ended_for_want_of_memory_is_started_again(server: 
 
     java.send_signal(signal.SIGKILL)
 
-    eventually(lambda: server.get("/v1/status")["engine"]["starts"] > before["starts"], SPARK_S)
-    eventually(lambda: server.http.get("/health/ready").status_code == 200, SPARK_S)
+    eventually(lambda: server.get("/v1/status")["engine"]["starts"] > before["starts"], seconds=SPARK_S)
+    eventually(lambda: server.http.get("/health/ready").status_code == 200, seconds=SPARK_S)
     ticked(server, log, 100)
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from headwater.log.home import Log
 from tests.services.server import processes
-from tests.services.server.processes import PATIENCE_S, ServerProcess, eventually
+from tests.services.server.processes import PATIENCE_S, ServerProcess
+from tests.waiting import eventually
 
 FILES_MAX = 256
 

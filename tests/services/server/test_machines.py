@@ -16,8 +16,9 @@ from headwater.testing.postgres_server import PostgresServer
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.s3_server import CREDENTIALS, S3Server
 from tests.services.server.followers import EventFollower
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
 from tests.services.server.test_engine import runs
+from tests.waiting import eventually
 
 APP = Path(__file__).parent / "shared_shop_app.py"
 SPARK_S = 120.0
@@ -74,7 +75,7 @@ def revenue(server: ServerProcess, token: str) -> dict[str, int]:
             return None
         return {row["country"]: row["total"] for row in answer.json()["rows"]}
 
-    found = eventually(look, SPARK_S)
+    found = eventually(look, seconds=SPARK_S)
     assert isinstance(found, dict)
     return found
 
@@ -90,7 +91,7 @@ def engine_of(server: ServerProcess) -> int:
 
 def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, str], tmp_path: Path) -> None:
     one = machine("one", place, tmp_path)
-    eventually(lambda: health(one)["role"] == "active" and health(one)["engine"]["state"] == "running", SPARK_S)
+    eventually(lambda: health(one)["role"] == "active" and health(one)["engine"]["state"] == "running", seconds=SPARK_S)
     first = upsert(one, (1, "DE", 5), (2, "FR", 7))
     assert revenue(one, first) == {"DE": 5, "FR": 7}
 
@@ -105,7 +106,7 @@ def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, s
 
     # The second machine stands by. It takes rows in, and answers, since the log and the state are not of one machine.
     two = machine("two", place, tmp_path)
-    eventually(lambda: health(two)["role"] == "standby", SPARK_S)
+    eventually(lambda: health(two)["role"] == "standby", seconds=SPARK_S)
     eventually(lambda: health(two)["ready"])
     second = upsert(two, (3, "IT", 1))
     assert revenue(two, second) == revenue(one, second) == {"DE": 5, "FR": 7, "IT": 1}
@@ -121,7 +122,7 @@ def test_another_machine_goes_on_when_one_is_killed_or_stalls(place: dict[str, s
     expected = {"DE": 5, "FR": 70, "IT": 1}
     assert revenue(two, third) == expected
     assert (health(two)["role"], health(two)["engine"]["epoch"]) == ("active", before["epoch"] + 1)
-    eventually(lambda: health(one)["role"] == "standby", SPARK_S)
+    eventually(lambda: health(one)["role"] == "standby", seconds=SPARK_S)
     assert not runs(stalled)
     assert revenue(one, third) == expected
     eventually(lambda: delivered(place) == expected)

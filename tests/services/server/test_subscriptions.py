@@ -14,8 +14,9 @@ import pytest
 from headwater.log.home import Log
 from tests.services.server.conftest import declared
 from tests.services.server.followers import Copy, EventFollower, Follower, SocketFollower
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
+from tests.waiting import eventually
 
 COUNTRIES = [f"country-{number}" for number in range(40)]
 

@@ -12,8 +12,9 @@ import pytest
 
 from headwater.log.home import Log
 from tests.services.server.conftest import declared
-from tests.services.server.processes import ServerProcess, eventually
+from tests.services.server.processes import ServerProcess
 from tests.services.server.test_engine import SPARK_S, covered, runs, state
+from tests.waiting import eventually
 
 STALLED_S = 8
 
@@ -33,7 +34,7 @@ def test_a_hanging_java_is_told_killed_and_replaced_and_no_java_outlives_the_ser
     orders = log.get_topic("orders")
     orders.append([{"order_id": 1, "country": "DE", "amount": 5}])
     server = ServerProcess(log.home, "--stalled-after", f"{STALLED_S}s", engine=True)
-    eventually(lambda: ready(server)[0] == 200, SPARK_S)
+    eventually(lambda: ready(server)[0] == 200, seconds=SPARK_S)
     covered(server, str(orders.append([{"order_id": 2, "country": "DE", "amount": 5}])))
     engine = state(server)["pid"]
     javas = [each for each in psutil.Process(engine).children(recursive=True) if each.name() == "java"]
@@ -44,11 +45,11 @@ def test_a_hanging_java_is_told_killed_and_replaced_and_no_java_outlives_the_ser
         os.kill(java.pid, signal.SIGSTOP)
     token = str(orders.append([{"order_id": 3, "country": "FR", "amount": 7}]))
 
-    said = eventually(lambda: next((told for status, told in [ready(server)] if status == 503), None), SPARK_S)
+    said = eventually(lambda: next((told for status, told in [ready(server)] if status == 503), None), seconds=SPARK_S)
     assert said["reasons"]
     assert server.get("/health/live") == {"live": True}
     covered(server, token)  # by another engine
-    eventually(lambda: ready(server)[0] == 200, SPARK_S)
+    eventually(lambda: ready(server)[0] == 200, seconds=SPARK_S)
     assert state(server)["pid"] != engine
     assert state(server)["stalls"] >= 1
     assert not any(runs(java.pid) for java in javas)

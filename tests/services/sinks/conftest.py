@@ -8,21 +8,15 @@ from pathlib import Path
 import pytest
 
 from headwater.log.home import Log
+from headwater.testing.postgres_server import PostgresServer
+from tests.services.redis_server import RedisServer
 from tests.services.sinks.places import PLACES, Place, Servers
-from tests.services.sinks.servers import PostgresServer, RedisServer
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Servers]:
-    postgres = PostgresServer(tmp_path_factory.mktemp("postgres"))
-    redis = RedisServer(tmp_path_factory.mktemp("redis"))
-    try:
-        postgres.start()
-        redis.start()
+    with PostgresServer(max_wal_size="4GB") as postgres, RedisServer(tmp_path_factory.mktemp("redis")) as redis:
         yield Servers(postgres, redis, lambda: request.getfixturevalue("kafka"))
-    finally:
-        postgres.remove()
-        redis.stop()
 
 
 @pytest.fixture(params=PLACES)

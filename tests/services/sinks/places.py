@@ -30,11 +30,13 @@ from headwater.log.schema.far_times import far_json_lines
 from headwater.log.schema.row_conversion import to_batches
 from headwater.sinks import SQLite
 from headwater.sinks.sink import Sink
+from headwater.testing.local_server import LocalServer
+from headwater.testing.postgres_server import PostgresServer
 from headwater.views.serving.serving_columns import column_of_declaration, quoted
 from headwater.views.state.algebra import consolidate, expand
 from tests.services.kafka_broker import KafkaBroker
+from tests.services.redis_server import RedisServer
 from tests.services.sinks.receiver import Receiver
-from tests.services.sinks.servers import PostgresServer, RedisServer, Server
 from tests.services.sinks.synthetic import SyntheticView
 
 Read = Callable[[SyntheticView], pa.Table]
@@ -61,7 +63,7 @@ class Place:
     sink: Sink
     read: Read
     atomic: bool = True  # a delivery is there whole or not at all
-    server: Server | Receiver | KafkaBroker | None = None  # that can be stopped
+    server: LocalServer | Receiver | None = None  # that can be stopped
     nul: bool = True  # whether texts may have NULs
     migrates: bool = True  # whether other columns can take the place of those there are
     rows_many: int = 100_000

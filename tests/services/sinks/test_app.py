@@ -8,17 +8,14 @@ Read next: ``app_with_sinks.py``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +25,17 @@ import redis
 
 import headwater as hw
 from headwater.sinks.runner.sink_status import SinkState
+from tests.app_process import running
 from tests.crash.ledger import many
 from tests.crash.view_shop import Shop, bag
-from tests.services.kafka_broker import eventually
 from tests.services.sinks.app_with_sinks import declare
 from tests.services.sinks.places import Servers
-from tests.spark.conftest import SHORT_LIVED, spark
+from tests.spark.conftest import spark
+from tests.waiting import eventually
 
 __all__ = ["spark"]
 ROOT = Path(__file__).parents[3]
 LIVING = ("revenue.postgres", "revenue.sqlite", "first_orders.sqlite", "pages.redis", "pages.kafka")
-
-
-@contextlib.contextmanager
-def running(home: Path, servers: Servers) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    arguments = [str(home), servers.postgres.dsn, servers.redis.url, servers.kafka.servers]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.services.sinks.app_with_sinks", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
 
 
 def contents(home: Path, servers: Servers) -> dict[str, Counter[Any]]:
@@ -93,7 +70,14 @@ def test_sinks_are_right_after_the_process_that_led_them_was_killed(tmp_path: Pa
         shop = Shop(5)
         for _ in range(many(1)):
             shop.trade(app)
-            with running(home, servers) as child:
+            with running(
+                "tests.services.sinks.app_with_sinks",
+                home,
+                servers.postgres.dsn,
+                servers.redis.url,
+                servers.kafka.servers,
+                stderr=subprocess.DEVNULL,
+            ) as child:
                 assert child.stdout is not None
                 for _ in range(4):
                     assert child.stdout.readline().startswith("tick"), "the app ended by itself"

@@ -22,8 +22,9 @@ from headwater.sinks.runner.sink_status import SinkState
 from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import SinkContext
 from headwater.views.serving.deliveries import Delivery
-from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker, eventually
+from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker
 from tests.services.sinks.synthetic import SyntheticView
+from tests.waiting import eventually
 
 SCHEMA = "id BIGINT, name STRING"
 

@@ -61,6 +61,8 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "--until-read",
         "--group-expiry",
         "1d",
+        "--values",
+        "avro",
     )
 
     assert created["outcome"] == "created"
@@ -87,12 +89,14 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "remember_ids_ms": 604_800_000,
         "ordered_by": [],
         "group_expiry_ms": 86_400_000,
+        "values": "avro",
         "captured_by": None,
+        "events": False,
     }
 
 
 def test_every_setting_of_a_topic_has_an_option(headwater: CommandLine) -> None:
-    settings = set(SETTING_NAMES) - {"captured_by"}  # set by captures only
+    settings = set(SETTING_NAMES) - {"captured_by", "events"}  # set by captures and by event stores only
     text = headwater("topic", "create", "--help").stdout
 
     assert set(SETTING_OPTIONS) == settings

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def views() -> list[str]:
-    return re.findall(r'app\.view\(\s*"(\w+)"', example_file().read_text(encoding="utf-8"))
+    return re.findall(r'app\.(?:view|searches)\(\s*"(\w+)"', example_file().read_text(encoding="utf-8"))
 
 
 def test_every_view_has_a_headline_and_a_line_in_the_docs() -> None:

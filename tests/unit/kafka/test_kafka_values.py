@@ -1,4 +1,4 @@
-"""Rows as messages of Kafka and back: each value as it was, by Arrow's parser as by our own."""
+"""Rows as messages of Kafka and back: each value as it was, column by column as one by one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from headwater.errors import RowRefused
 from headwater.kafka import kafka_values
+from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_keys import key_bytes, key_values
-from headwater.kafka.kafka_values import KafkaValues, quick_json
+from headwater.kafka.kafka_values import KafkaValues
+from headwater.kafka.values.json_columns import json_columns
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.schema.normalization import normalize_schema
 from headwater.log.topic_rows import nullable
@@ -48,6 +50,9 @@ class Message:
         return 1, 1_700_000_000_000
 
 
+PLACE = KafkaAddress.parse("kafka://localhost:9092")
+
+
 def topic_row(ddl: str, **options: Any) -> TopicRow:
     return TopicRow(1, "t", TopicSettings(**options), {1: normalize_schema(ddl)}, 0, 0)
 
@@ -75,17 +80,17 @@ plain_rows = st.fixed_dictionaries(
 @given(st.lists(plain_rows, min_size=1, max_size=20))
 def test_arrows_parser_reads_what_ours_reads(rows: list[dict[str, Any]]) -> None:
     row = topic_row(PLAIN, key=("id",))
-    form = KafkaValues(lambda: row, "arrow")
+    form = KafkaValues(lambda: row, PLACE)
     given_rows = pa.RecordBatch.from_pylist(rows, schema=nullable(row.schema))
     messages = sent(form, given_rows)
 
-    quick = quick_json(messages, nullable(row.schema), ("id",))
+    quick = json_columns([message.value() for message in messages], nullable(row.schema))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kafka_values, "quick_json", lambda *_: None)
+        patched.setattr(kafka_values, "json_columns", lambda *_: None)
         slow = form.batch(messages, 0)
 
     assert slow.select(given_rows.schema.names).equals(given_rows)
-    assert quick is None or quick.equals(slow.select(quick.schema.names))
+    assert form.batch(messages, 0).equals(slow)
     assert quick is not None or any(each["ratio"] in (float("inf"), float("-inf")) for each in rows)
 
 
@@ -94,7 +99,7 @@ def test_arrows_parser_reads_what_ours_reads(rows: list[dict[str, Any]]) -> None
 )
 def test_what_is_no_row_is_refused_with_its_place(value: bytes) -> None:
     row = topic_row(PLAIN, key=("id",))
-    form = KafkaValues(lambda: row, "arrow")
+    form = KafkaValues(lambda: row, PLACE)
     good = kafka_values.KafkaRecord(b"1", b'{"id":1}')
 
     with pytest.raises(RowRefused, match=r't\[0\]@1 is not a row of topic "t"'):
@@ -119,16 +124,16 @@ def test_times_in_other_forms_are_read_too_and_what_is_none_is_refused(at: str, 
 
     if read is None:
         with pytest.raises(RowRefused, match='column "at"'):
-            KafkaValues(lambda: row, "arrow").batch([message], 0)
+            KafkaValues(lambda: row, PLACE).batch([message], 0)
     else:
-        assert KafkaValues(lambda: row, "arrow").batch([message], 0)["at"][0].as_py().isoformat() == read
+        assert KafkaValues(lambda: row, PLACE).batch([message], 0)["at"][0].as_py().isoformat() == read
 
 
 def test_a_message_of_several_lines_is_one_row() -> None:
     row = topic_row(PLAIN, key=("id",))
     pretty = kafka_values.KafkaRecord(b"7", b'{\n  "name": "Ada"\n}\n')
 
-    found = KafkaValues(lambda: row, "arrow").batch([Message(pretty, 3)], 0).to_pylist()
+    found = KafkaValues(lambda: row, PLACE).batch([Message(pretty, 3)], 0).to_pylist()
 
     assert [(each["id"], each["name"], each["_offset"]) for each in found] == [(7, "Ada", 3)]
 
@@ -139,7 +144,7 @@ def test_a_key_comes_back_from_its_bytes(typed: tuple[pa.DataType, Any]) -> None
     kind, value = typed
     columns = pa.schema([("id", kind)])
     row = TopicRow(1, "t", TopicSettings(key=("id",)), {1: columns}, 0, 0)
-    form = KafkaValues(lambda: row, "arrow")
+    form = KafkaValues(lambda: row, PLACE)
     batch = pa.RecordBatch.from_pylist([{"id": value}], schema=columns)
 
     (message,) = sent(form, batch, deleted=True)

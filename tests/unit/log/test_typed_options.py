@@ -56,7 +56,7 @@ def test_every_duration_may_be_written_as_people_say_it(tmp_path: Path) -> None:
 
 
 def test_the_options_of_a_table_are_those_of_a_topic_but_for_what_drops_rows() -> None:
-    assert set(written(TopicOptions)) - set(written(TableOptions)) == {"key", "ordered_by", *NOT_FOR_TABLES}
+    assert set(written(TopicOptions)) - set(written(TableOptions)) == {"events", "key", "ordered_by", *NOT_FOR_TABLES}
 
 
 @pytest.mark.parametrize(

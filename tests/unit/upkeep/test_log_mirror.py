@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.main import app as command_line
-from headwater.errors import DeclarationConflict, Fenced, Unavailable, UnknownTopic
+from headwater.errors import DeclarationConflict, Fenced, UnknownTopic
 from headwater.log.table import declare_table
 from headwater.upkeep.log_checksum import checksum_of
 from headwater.upkeep.log_mirror import LogMirror
@@ -75,7 +75,7 @@ def test_of_two_mirrors_one_is_told(logs: tuple[hw.Log, hw.Log]) -> None:
     orders.append([{"x": 1}])
 
     one.catch_up()
-    with pytest.raises(Unavailable, match='another process mirrors topic "orders"'):
+    with pytest.raises(Fenced, match='another process mirrors topic "orders"'):
         other.catch_up()
 
     assert [row["x"] for row in target.get_topic("orders").rows()] == [1]

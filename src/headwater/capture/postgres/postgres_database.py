@@ -26,7 +26,7 @@ from headwater.capture.database import BackfillChunk, CaptureLag, ChunkRead, Sou
 from headwater.capture.position import LSN_UNIT, to_number, to_text
 from headwater.capture.postgres import postgres_errors
 from headwater.capture.postgres.pgoutput import RelationMessage
-from headwater.capture.postgres.postgres_types import BEYOND, FIXED, PLAIN_TEXT, arrow_of, to_arrow
+from headwater.capture.postgres.postgres_types import BEYOND, FIXED, PLAIN_TEXT, TEXT_SETTINGS, arrow_of, to_arrow
 from headwater.capture.postgres.replication import PostgresStream
 from headwater.capture.text_rows import TextRows
 from headwater.errors import CaptureLost, HeadwaterError, InvalidDeclaration, SourceRefused
@@ -34,15 +34,6 @@ from headwater.log.contract import EventLog
 
 CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
-# Every session must write values in the same way.
-SESSION = {
-    "datestyle": "ISO",
-    "intervalstyle": "iso_8601",
-    "timezone": "UTC",
-    "extra_float_digits": "3",
-    "bytea_output": "hex",
-    "lc_monetary": "C",
-}
 # Types with the same order in Python and PostgreSQL: whole numbers, and types that sort as their text.
 WHOLE = {20, 21, 23, 26}
 AS_TEXT = {2950, 1082}
@@ -125,7 +116,7 @@ class PostgresDatabase:
 
     def _settings(self) -> dict[str, Any]:
         given = postgres_errors.driver().conninfo.conninfo_to_dict(self.dsn)
-        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        settings = " ".join(f"-c {name}={value}" for name, value in TEXT_SETTINGS.items())
         settings = f"{given.get('options', '')} {settings}".strip()
         given |= {"options": settings, "client_encoding": "UTF8", "application_name": self.name}
         given.setdefault("connect_timeout", 10)

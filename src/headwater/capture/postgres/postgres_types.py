@@ -38,6 +38,15 @@ SCALARS: dict[int, pa.DataType] = {
     1114: TIMESTAMP_NTZ,
     1184: TIMESTAMP,
 }
+# Every session must write values in the same way.
+TEXT_SETTINGS = {
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "timezone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "lc_monetary": "C",
+}
 # The arrays of those, and of text, uuid, numeric and json, by the number of their element.
 ARRAYS = {
     1000: 16,

@@ -41,6 +41,7 @@ EXTRAS = {
     "spark": ("pyspark", "pandas"),
     "amqp": ("pika",),
     "delta": ("deltalake",),
+    "eventsourcing": ("eventsourcing",),
     "kafka": ("confluent-kafka", "fastavro"),
     "mysql": ("pymysql",),
     "postgres": ("psycopg", "adbc-driver-postgresql"),

@@ -88,7 +88,7 @@ def append_input(
                 result.next_number = portion.numbers[-1] + 1
                 advance(rows, portion.bytes_read)
     except HeadwaterError as error:
-        raise _told(error, result, source, producer) from None
+        raise _with_progress(error, result, source, producer) from None
     except KeyboardInterrupt:
         summary = f"interrupted; {result.rows:,} rows were written, the current batch possibly"
         console(stderr=True).print(summary)
@@ -104,7 +104,7 @@ def _append(topic: Topic, writer: Producer | None, portion: Portion, sequence: i
     return writer.append(portion.batch, sequence=sequence, metadata=metadata)
 
 
-def _told(error: HeadwaterError, result: Appended, source: InputFile, producer: str | None) -> HeadwaterError:
+def _with_progress(error: HeadwaterError, result: Appended, source: InputFile, producer: str | None) -> HeadwaterError:
     """The same error, with the count of written rows and how to continue."""
     if result.rows or result.skipped_rows:
         progress_made = f"Before it, {result.rows:,} rows were written"

@@ -43,6 +43,7 @@ SETTING_OPTIONS = {
     "block_timeout": "--block-timeout",
     "remember_ids": "--remember-ids",
     "group_expiry": "--group-expiry",
+    "values": "--values",
 }
 KEEPING = "What is kept"
 WRITING = "How it is written"
@@ -161,6 +162,9 @@ def create(
             metavar="TIME",
         ),
     ] = None,
+    values: Annotated[
+        str | None, _option("values", "What messages hold, of a log on Kafka: json, arrow, avro, raw.", panel=WRITING)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -180,6 +184,7 @@ def create(
         "segment_bytes_max": segment_bytes_max and parse_size(segment_bytes_max),
         "segment_age_max": segment_age_max and parse_duration(segment_age_max),
         "overflow": overflow,
+        "values": values,
         "block_timeout": block_timeout and parse_duration(block_timeout),
         "remember_ids": remember_ids and parse_duration(remember_ids),
         "until_read": until_read,

@@ -1,6 +1,6 @@
 """``headwater lag`` and ``headwater app forget``: every reader of every topic.
 
-What it is: how far groups, apps and sinks are behind, and letting go of the positions of an app that is gone.
+What it is: how far groups, apps and sinks are behind, and dropping the positions of an app that is gone.
 Invariants: ``lag`` only reads. Forgetting an app removes no view and no state: its next tick stores them again.
 Not here: single groups (``group_commands.py``). Read next: ``log/groups/readers.py``.
 """

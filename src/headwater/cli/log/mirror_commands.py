@@ -23,7 +23,7 @@ import typer
 from headwater.cli.command_options import JsonOption, require_home
 from headwater.cli.connectors.sync_command import asked_to_stop
 from headwater.cli.output import console, say, show_table, write_json
-from headwater.errors import Corruption, Misuse
+from headwater.errors import Corruption, HeadwaterError, Misuse
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog
@@ -50,12 +50,13 @@ def mirror(
 ) -> None:
     """Copy the topics of one log into another, and go on with what comes, until Ctrl-C.
 
-    Run it again to go on where it was: nothing is missing then and nothing there twice.
+    Run it again to go on where it was: nothing is missing then and nothing there twice. A Kafka that does not answer is
+    waited for: the home of a machine that is not always online takes rows meanwhile.
 
     [cyan]headwater mirror shop-data --to kafka://localhost:9092?prefix=shop.[/cyan]
     [cyan]headwater mirror kafka://localhost:9092?prefix=shop. --to copy --once[/cyan]
     """
-    with asked_to_stop() as asked, _mirrored(source, to, topics, as_json=as_json) as (copy, told):
+    with asked_to_stop() as asked, _mirrored(source, to, topics, as_json=as_json, patient=not once) as (copy, told):
         if once:
             copy.catch_up(asked.is_set)
         else:
@@ -129,6 +130,19 @@ class _Told:
         self._as_json = as_json
         self._at = time.monotonic()
         self._last: dict[str, MirrorProgress] = {}
+        self._waits_for: str | None = None
+
+    def waits_for(self, error: HeadwaterError | None) -> None:
+        """A log does not answer, or does again: told once."""
+        said = None if error is None else error.message
+        if said == self._waits_for:
+            return
+        self._waits_for = said
+        if self._as_json:
+            sys.stderr.write(json.dumps({"waiting": said}) + "\n")
+            sys.stderr.flush()
+        else:
+            console(stderr=True).print(f"waiting: {said}" if said else "it answers again", markup=False)
 
     def __call__(self, progress: MirrorProgress) -> None:
         self._last[progress.topic] = progress
@@ -154,7 +168,9 @@ class _Told:
 
 
 @contextmanager
-def _mirrored(source: str, to: str, topics: str, *, as_json: bool) -> Iterator[tuple[LogMirror, _Told]]:
+def _mirrored(
+    source: str, to: str, topics: str, *, as_json: bool, patient: bool = False
+) -> Iterator[tuple[LogMirror, _Told]]:
     from headwater.upkeep.log_mirror import LogMirror
 
     if source.rstrip("/") == to.rstrip("/"):
@@ -162,7 +178,10 @@ def _mirrored(source: str, to: str, topics: str, *, as_json: bool) -> Iterator[t
     wanted = [name.strip() for name in topics.split(",") if name.strip()]
     told = _Told(as_json=as_json)
     with _opened(source, create=False) as read, _opened(to, create=True) as written:
-        yield LogMirror(read, written, topics=wanted, on_progress=told), told
+        yield (
+            LogMirror(read, written, topics=wanted, on_progress=told, on_waiting=told.waits_for, patient=patient),
+            told,
+        )
 
 
 @contextmanager

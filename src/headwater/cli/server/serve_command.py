@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
-from headwater.cli.command_options import JsonOption
+from headwater.cli.command_options import AcceptLossOption, JsonOption
 from headwater.cli.output import console
 from headwater.cli.quantities import parse_seconds
 
@@ -57,6 +57,9 @@ def serve(
     spark_query_memory_mib: Annotated[
         int, typer.Option("--spark-query-memory-mib", min=512, help="Memory for all queries of Spark, in MiB.")
     ] = 1024,
+    command_timeout: Annotated[
+        str, typer.Option("--command-timeout", metavar="DURATION", help="The longest that a command may take.")
+    ] = "10s",
     wait_timeout: Annotated[
         str,
         typer.Option("--wait-timeout", metavar="DURATION", help="The longest that a request waits for rows to come."),
@@ -96,9 +99,7 @@ def serve(
             help="Rows wait, and no tick comes for so long: the engine is restarted.",
         ),
     ] = "60s",
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
-    ] = False,
+    accept_loss: AcceptLossOption = False,
     standby: Annotated[
         bool,
         typer.Option(
@@ -137,6 +138,7 @@ def serve(
         query_memory_bytes=query_memory_mib << 20,
         queries_at_once_max=queries_at_once_max,
         spark_query_memory_bytes=spark_query_memory_mib << 20,
+        command_seconds_max=parse_seconds(command_timeout, "--command-timeout", at_least="100ms"),
         wait_seconds_max=parse_seconds(wait_timeout, "--wait-timeout", at_least="1ms"),
         subscriptions_max=subscriptions_max,
         send_seconds_max=parse_seconds(send_timeout, "--send-timeout", at_least="100ms"),
@@ -172,7 +174,8 @@ def serve(
         try:
             from headwater.server.server_state import ServerState
 
-            listen(ServerState(app, settings, supervisor=supervisor), listener, on_listening=announce)
+            state = ServerState(app, settings, supervisor=supervisor, file=file.resolve())
+            listen(state, listener, on_listening=announce)
         finally:
             if supervisor is not None:
                 supervisor.stop()

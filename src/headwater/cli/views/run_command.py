@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.app_argument import AppFileArgument, app_of
-from headwater.cli.command_options import JsonOption
+from headwater.cli.command_options import AcceptLossOption, JsonOption
 from headwater.cli.connectors.capture_commands import backfill_bars
 from headwater.cli.output import console, say
 from headwater.cli.quantities import parse_seconds
@@ -42,9 +42,7 @@ def run(
         str,
         typer.Option("--stalled-after", metavar="DURATION", help="Warn when rows wait and no tick comes for so long."),
     ] = f"{STALLED_AFTER_S:g}s",
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
-    ] = False,
+    accept_loss: AcceptLossOption = False,
     standby: Annotated[
         bool,
         typer.Option(
@@ -75,7 +73,7 @@ def run(
 
 
 def stand_by(app: App, *, as_json: bool = False) -> bool:
-    """Wait until nobody runs the app; False when Ctrl-C came first."""
+    """Wait until no process runs the app; False when Ctrl-C came first."""
     from headwater.views.lifecycle.standby import Standby
 
     def ready() -> None:

@@ -26,6 +26,7 @@ from headwater.cli.views.rebuild_commands import rebuild, resume
 from headwater.cli.views.run_command import run
 from headwater.cli.views.submit_command import pack, submit
 from headwater.cli.views.verify_command import verify
+from headwater.cli.views.why_command import why
 from headwater.errors import UnknownView
 from headwater.log.token import Token
 
@@ -48,6 +49,7 @@ def mount(root: typer.Typer, *, panel: str | None = None) -> None:
     root.command("plan", rich_help_panel=panel)(plan)
     root.command("explain", rich_help_panel=panel)(explain)
     root.command("query", rich_help_panel=panel)(query)
+    root.command("why", rich_help_panel=panel)(why)
     root.command("verify", rich_help_panel=panel)(verify)
     app.command("rebuild")(rebuild)
     app.command("resume")(resume)

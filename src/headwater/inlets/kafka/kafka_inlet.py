@@ -26,9 +26,9 @@ from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S, Inlet, InletD
 from headwater.inlets.kafka.kafka_messages import MessageColumns, MessagePart, MessageRows, PreparedMessages
 from headwater.inlets.kafka.kafka_positions import KafkaPositions
 from headwater.inlets.kafka.kafka_reader import KafkaReader, KafkaSource
-from headwater.inlets.kafka.schema_registry import SchemaRegistry, avro
 from headwater.inlets.kafka.value_formats import AvroValues, DebeziumValues, JsonValues, RawValues, ValueFormat
 from headwater.kafka.kafka_client import KafkaCluster, client
+from headwater.kafka.values.schema_registry import SchemaRegistry, avro
 from headwater.log.commits.stored_positions import PositionMoved
 from headwater.log.contract import EventLog, EventTopic
 from headwater.log.table import Table

@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from headwater.errors import HeadwaterError, RowRefused
 from headwater.inlets.dead_messages import DeadMessage
-from headwater.inlets.kafka.schema_registry import SchemaRegistry
-from headwater.inlets.kafka.value_formats import Row, RowChange, ValueFormat, key_value, moment_of, plain_avro, text_in
+from headwater.inlets.kafka.value_formats import Row, RowChange, ValueFormat, key_value, moment_of, text_in
 from headwater.inlets.message_bodies import arrow_table
+from headwater.kafka.values.avro_values import plain_avro
+from headwater.kafka.values.schema_registry import SchemaRegistry
 from headwater.log.contract import EventTopic
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_rows

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,8 +21,9 @@ import pyarrow.types as kinds
 
 from headwater.capture.debezium.envelope import EMPTIED, GONE, NOTHING, UNAVAILABLE, Change, change_of, text_of
 from headwater.errors import CaptureBlocked, RowRefused
-from headwater.inlets.kafka.schema_registry import SchemaRegistry
 from headwater.inlets.message_bodies import rows_of
+from headwater.kafka.values.avro_values import plain_avro
+from headwater.kafka.values.schema_registry import SchemaRegistry
 from headwater.log.contract import EventTopic
 from headwater.log.schema.json_lines import json_decoder
 
@@ -108,19 +108,6 @@ class AvroValues(ValueFormat):
 
     def batch(self, rows: list[Row]) -> pa.RecordBatch:
         return self.topic.row_batch(rows)
-
-
-def plain_avro(value: Any) -> Any:
-    """A value of fastavro's as a row takes it.
-
-    >>> plain_avro({"id": uuid.UUID(int=1), "tags": ["a"]})
-    {'id': '00000000-0000-0000-0000-000000000001', 'tags': ['a']}
-    """
-    if isinstance(value, uuid.UUID):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: plain_avro(each) for name, each in value.items()}
-    return [plain_avro(each) for each in value] if isinstance(value, list) else value
 
 
 class DebeziumValues(ValueFormat):

@@ -1,6 +1,7 @@
 """Append request: one caller's frames for one partition, and which of them are new.
 
-What it is: ``AppendRequest``, with the answer of the partition; ``unseen``, the check of a producer's numbers.
+What it is: ``AppendRequest``, with the answer of the partition; ``unseen``, the check of a producer's numbers;
+``RowsCondition``, the contract of conditions (``value_versions.py``, ``aggregates/events/event_condition.py``).
 Invariants: a request is answered once: with the offset after its rows, or with an error. A number that a partition has
 is recognised, one that was skipped may still come; nothing is dropped in silence.
 Not here: writing (``log/storage/partition_writer.py``, ``atomic_append.py``). Read next: ``sequence_ranges.py``.
@@ -10,15 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from headwater.errors import Fenced, OutOfOrder
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE, SequenceRanges
-from headwater.log.commits.value_versions import AppendCondition
 from headwater.log.storage.active_segment import Frame
+
+
+class RowsCondition(Protocol):
+    """What must hold of a partition's rows for an append to be written. Both calls are made under its lock."""
+
+    def check(self, end: int) -> None:
+        """Raise a ``HeadwaterError`` unless it holds for the rows before ``end``, which is the partition's end."""
+        ...
+
+    def took(self, end: int, rows: int) -> None:
+        """The append was written: its rows end at ``end``."""
+        ...
 
 
 class StaleSchema(Exception):
     """The frames have an older schema than the active segment: they must be made again."""
+
+
+class AppendDeclined(Exception):
+    """A condition wants nothing to be written, though nothing is wrong: the answer is known already."""
 
 
 @dataclass
@@ -29,7 +46,7 @@ class AppendRequest:
     version: int
     producer_name: str = ""
     producer_epoch: int = 0  # 0: not checked
-    conditions: Sequence[AppendCondition] = ()
+    conditions: Sequence[RowsCondition] = ()
     next_offset: int = 0
     written_rows: int = 0
     error: BaseException | None = None

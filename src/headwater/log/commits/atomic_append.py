@@ -79,7 +79,7 @@ def _commit(
     cut_number = counter.now()
     staged: list[tuple[PartitionWriter, list[Entry]]] = []
     try:
-        if decide is not None:  # first: whoever finds the frames must find what they wait for
+        if decide is not None:  # first: a reader that finds the frames must find the record that they wait for
             records.write(record, sync=any(durable.values()))
         for part, frames in written:
             stamp = Stamp(now_us, cut_number, durable[part.writer], record.id)

@@ -96,6 +96,11 @@ class RequestIds:
             return Token(Token.parse(row["token"]).frontier, repeated=True)
         return None
 
+    def token_of(self, scope: int, request_id: str) -> Token | None:
+        """Where a request was written, whatever its content was; None for one that is not remembered."""
+        rows = self._catalog.read("SELECT token FROM request_ids WHERE scope = ? AND id = ?", (scope, request_id))
+        return Token.parse(rows[0]["token"]) if rows else None
+
     def note(
         self, db: sqlite3.Connection, scope: int, request_id: str, content: bytes, token: Token, now_us: int
     ) -> None:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from headwater.errors import ClosedError, Misuse
-from headwater.log.commits.append_request import AppendRequest, StaleSchema
+from headwater.log.commits.append_request import AppendRequest, RowsCondition, StaleSchema
 from headwater.log.commits.atomic_append import PartWrite, append_atomically
 from headwater.log.commits.commit_records import CommitRecord
 from headwater.log.commits.request_ids import HOME, check_id, content_of
-from headwater.log.commits.value_versions import Expected
+from headwater.log.commits.value_versions import Expected, ExpectedVersions
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.token import Token
 
@@ -61,12 +61,16 @@ class TransactionRows:
     batch: pa.RecordBatch
     deleted: bool = False
     partition: int | None = None
-    expected: Expected | None = None
+    expected: Expected | ExpectedVersions | None = None
+    condition: RowsCondition | None = None  # of rows of one partition
 
     def requests(self, routed: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, AppendRequest]]:
         """The rows as frames of the topic's latest schema, by partition."""
         for number, part in routed:
-            yield number, self.topic.appender.request(number, part, deleted=self.deleted, expected=self.expected)
+            request = self.topic.appender.request(number, part, deleted=self.deleted, expected=self.expected)
+            if self.condition is not None:
+                request.conditions = [*request.conditions, self.condition]
+            yield number, request
 
     def routed(self) -> list[tuple[int, pa.RecordBatch]]:
         """The rows by partition."""
@@ -231,10 +235,23 @@ class Transaction:
         self._add(TransactionRows(own, batch, False, number, expected))
 
     def append_batch(
-        self, topic: EventTopic, batch: pa.RecordBatch, *, deleted: bool = False, partition: int | None = None
+        self,
+        topic: EventTopic,
+        batch: pa.RecordBatch,
+        *,
+        deleted: bool = False,
+        partition: int | None = None,
+        versions: ExpectedVersions | None = None,
     ) -> None:
-        """Append a batch that has the topic's schema, or tombstones; see ``Topic.append_batch``."""
-        self._add(TransactionRows(_own(topic), batch, deleted, partition))
+        """Append a batch that has the topic's schema, or tombstones; see ``Topic.append_batch``.
+
+        ``versions``: what each key must have, or all is refused; for a topic with a key.
+        """
+        self._add(TransactionRows(_own(topic), batch, deleted, partition, versions))
+
+    def append_if(self, topic: EventTopic, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> None:
+        """Append a batch to a partition if a condition holds for the rows before it; see ``Topic.append_if``."""
+        self._add(TransactionRows(_own(topic), batch, False, partition, condition=condition))
 
     def upsert(self, table: Table, rows: Any) -> None:
         """Insert rows into a table, or replace those of the same key."""

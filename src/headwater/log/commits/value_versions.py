@@ -10,7 +10,7 @@ Not here: the append (``log/storage/partition_writer.py``). Read next: ``log/top
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Value = tuple[Any, ...]
 Expected = int | str  # a version, "none" or "exists"
+ExpectedVersions = Mapping[Value, int]  # of each value its own version
 
 
 @dataclass(frozen=True)
@@ -31,20 +32,17 @@ class AppendCondition:
 
     versions: ValueVersions
     values: Sequence[Value]
-    expected: Expected
+    expected: Expected | ExpectedVersions
 
     def check(self, end: int) -> None:
         """Raise ``VersionConflict`` unless it holds for the rows before ``end``, which is the partition's end."""
         self.versions.catch_up(end)
         for value in self.values:
             version = self.versions.of(value)
-            held = (
-                version > 0
-                if self.expected == "exists"
-                else version == (0 if self.expected == "none" else self.expected)
-            )
+            expected = self.expected[value] if isinstance(self.expected, Mapping) else self.expected
+            held = version > 0 if expected == "exists" else version == (0 if expected == "none" else expected)
             if not held:
-                raise self.versions.conflict(value, self.expected, version)
+                raise self.versions.conflict(value, expected, version)
 
     def took(self, end: int, rows: int) -> None:
         """Note that the append was written, so that its rows are not read back; the partition's lock is still held."""

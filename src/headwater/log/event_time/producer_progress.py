@@ -1,7 +1,7 @@
 """Producer progress: how far each producer is in event time.
 
 What it is: ``ProducerProgress``: the largest event time of one producer and the time of its last append;
-``progress_of`` computes it for a range of offsets.
+``progress_of`` computes it for a range of offsets, ``progress_of_batch`` for rows that were read.
 Invariants: exact for any range, Arrow or sealed; rows without an event time (tombstones) count for the append time
 only. A sealed row group that one producer wrote is not read: its statistics suffice.
 Not here: watermarks (``watermarks.py``). Read next: ``watermarks.py``.
@@ -62,6 +62,23 @@ def merge_progress(
         producer: one.get(producer, ProducerProgress()).merge(other.get(producer, ProducerProgress()))
         for producer in {**one, **other}
     }
+
+
+def progress_of_batch(rows: pa.RecordBatch, column: str) -> dict[int, ProducerProgress]:
+    """The progress of each producer in rows with their event time, ``_appended_at`` and ``_producer``.
+
+    >>> rows = pa.record_batch({"at": [5, 3], "_appended_at": [8, 9], "_producer": [0, 0]})
+    >>> progress_of_batch(rows.cast(pa.schema([("at", pa.timestamp("us")), *list(rows.schema)[1:]])), "at")
+    {0: ProducerProgress(newest_us=5, nothing_before_us=-9223372036854775808, seen_us=9)}
+    """
+    found: dict[int, ProducerProgress] = {}
+    producers = rows.column("_producer")
+    known = pc.unique(producers).to_pylist()
+    for producer in known:
+        mine = rows if len(known) == 1 else rows.filter(pc.equal(producers, producer))
+        seen_us = pc.max(mine.column("_appended_at").cast(pa.int64())).as_py()
+        found[producer] = ProducerProgress(time_range(mine.column(column))[1], seen_us=seen_us)
+    return found
 
 
 def progress_of(topic: Topic, start: Mapping[int, int], stop: Mapping[int, int]) -> dict[int, ProducerProgress]:

@@ -77,9 +77,9 @@ class Alert:
     "group_abandoned" (no member reads on), "loss_accepted" (an app went on without the rows that it lost), "corruption"
     (a segment is damaged), "view_damaged" (a file below ``views/`` is), "late_rows" (too many rows come too late for a
     view), "capture_lag" (a captured database keeps much of its log for us), "capture_failed" (a capture ended with an
-    error), "view_paused" (a view failed and stands still), "set_aside" (a record was set aside), "sink" (one does not
-    answer, or was refused) or "engine" (rows of an app wait and no tick comes). An alert without a topic has the topic
-    of the alerts.
+    error), "process" (a process's request is stuck, or its function fails), "view_paused" (a view failed and stands
+    still), "set_aside" (a record was set aside), "sink" (one does not answer, or was refused) or "engine" (rows of an
+    app wait and no tick comes). An alert without a topic has the topic of the alerts.
 
     >>> alert = Alert(at_us=0, kind="lag_lost", topic="orders", group="billing", partition=0, message="…", detail={})
     >>> alert.to_dict()["at"], alert.state
@@ -197,6 +197,11 @@ def note_once(log: Log, condition: Condition, topic: str | None = None) -> None:
 def note_sink(log: Log, sink: str, message: str | None, detail: dict[str, Any]) -> None:
     """Note a failing sink (``message``), or that it follows again."""
     _note_app(log, Condition("sink", 0, sink, message or "", {"sink": sink, **detail}), lasts=message is not None)
+
+
+def note_process(log: Log, request: str, message: str | None, detail: dict[str, Any]) -> None:
+    """Note that a process's request is stuck or fails (``message``), or that it goes on."""
+    _note_app(log, Condition("process", 0, request, message or "", detail), lasts=message is not None)
 
 
 def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any]) -> None:

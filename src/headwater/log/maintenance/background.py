@@ -131,7 +131,7 @@ class Cleaner:
     def start(self) -> None:
         """Start the thread, unless it runs or is disabled."""
         if self._thread is None and self._interval is not None and not self._stop.is_set():
-            self._thread = threading.Thread(target=self._run, name="headwater-caretaker", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="headwater-maintenance", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:

@@ -23,10 +23,10 @@ from pathlib import Path
 from headwater.clock import Clock
 from headwater.errors import DiskFull, HeadwaterError
 from headwater.log.catalog.registry import Registry, TopicRow
-from headwater.log.commits.append_request import AppendRequest, StaleSchema, taken_over
+from headwater.log.commits.append_request import AppendDeclined, AppendRequest, StaleSchema, taken_over
 from headwater.log.commits.commit_records import CommitRecords
 from headwater.log.commits.cut_numbers import CutCounter
-from headwater.log.commits.handed_over import refuse_handed_over
+from headwater.log.commits.handed_over import handed_over_file, refuse_handed_over
 from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.storage.active_segment import Frame, Stamp, arrow_bases, rows_of, segment_name
 from headwater.log.storage.file_descriptors import open_file
@@ -57,6 +57,7 @@ class PartitionWriter:
 
     def __post_init__(self) -> None:
         self.lock = FileLock(self.directory / "lock")
+        self._handed_over = handed_over_file(self.directory.parent)
         self._turn = threading.Lock()  # held by the thread that writes for all that wait
         self._queue: list[AppendRequest] = []
         self._queue_lock = threading.Lock()
@@ -144,7 +145,7 @@ class PartitionWriter:
                 self.tail.roll()
             try:
                 ready.append((one, self._unseen(one)))
-            except (HeadwaterError, StaleSchema) as error:
+            except (HeadwaterError, StaleSchema, AppendDeclined) as error:
                 one.refuse(error)
         self._flush(ready, sync=settings.fsync == "always")
         if ready and settings.fsync == "interval":
@@ -152,7 +153,7 @@ class PartitionWriter:
 
     def _unseen(self, one: AppendRequest) -> list[Frame]:
         """The frames of an append that are not in the log yet; raises when it is refused."""
-        refuse_handed_over(self.directory.parent, self.topic().name)
+        refuse_handed_over(self._handed_over, self.topic().name)
         if one.version != self._version():
             raise StaleSchema
         for condition in one.conditions:

@@ -245,6 +245,8 @@ def time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
         column = column.cast(pa.timestamp("us"))
     if isinstance(column, pa.Array) and len(column) and not column.null_count:
         # On the path of every append: numpy reads the values in place, at a tenth of the cost of Arrow's kernels.
+        if len(column) == 1:
+            return column[0].value, column[0].value
         moments = column.view(pa.int64()).to_numpy()
         return int(moments.min()), int(moments.max())
     both = pc.min_max(column.cast(pa.int64()))

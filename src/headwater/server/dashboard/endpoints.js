@@ -35,6 +35,45 @@ export async function tail(
 export const describeGroup = (/** @type {string} */ topic, /** @type {string} */ group, /** @type {AbortSignal} */ signal) =>
   ask(`/v1/topics/${part(topic)}/groups/${part(group)}`, { signal });
 
+/** All aggregates and event stores: counts, and the commands of those that the app declares. */
+export const aggregates = (/** @type {AbortSignal} */ signal) => ask("/v1/aggregates", { signal });
+
+/** One kind of aggregate: its counts, some ids, and its newest events. */
+export const aggregateKind = (
+  /** @type {string} */ name,
+  /** @type {{ prefix: string, after: string, limit: number, newest: number }} */ { prefix, after, limit, newest },
+  /** @type {AbortSignal} */ signal,
+) => ask(`/v1/aggregates/${part(name)}?prefix=${part(prefix)}&after=${part(after)}&limit=${limit}&newest=${newest}`, { signal });
+
+/** The state of one aggregate, after so many events or now. */
+export const aggregateState = (
+  /** @type {string} */ name,
+  /** @type {string} */ id,
+  /** @type {number | null} */ version,
+  /** @type {AbortSignal} */ signal,
+) => ask(`/v1/aggregates/${part(name)}/${part(id)}${version === null ? "" : `?version=${version}`}`, { signal });
+
+/** The newest events of one aggregate, and its rejected commands. */
+export const aggregateHistory = (
+  /** @type {string} */ name,
+  /** @type {string} */ id,
+  /** @type {number} */ limit,
+  /** @type {AbortSignal} */ signal,
+) => ask(`/v1/aggregates/${part(name)}/${part(id)}/history?limit=${limit}`, { signal });
+
+/** The requests of all processes that have not ended: those under way, and those that are stuck. */
+export async function pendingRequests(/** @type {AbortSignal} */ signal) {
+  const { processes } = await ask("/v1/processes", { signal });
+  const found = await Promise.all(
+    processes.flatMap((/** @type {{ process: string }} */ each) =>
+      ["stuck", "running", "compensating"].map((status) =>
+        ask(`/v1/processes/${part(each.process)}?status=${status}&limit=50`, { signal }),
+      ),
+    ),
+  );
+  return found.flatMap((each) => each.requests);
+}
+
 /** What changed in a view, in at most so many ticks from one on. */
 export const changes = (
   /** @type {string} */ view,

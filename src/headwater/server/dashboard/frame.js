@@ -8,6 +8,7 @@ import { live, statusNow } from "./live.js";
 const PLACES = [
   ["/", "Overview"],
   ["/topics", "Topics"],
+  ["/aggregates", "Aggregates"],
   ["/views", "Views"],
   ["/ticks", "Ticks"],
   ["/alerts", "Alerts"],
@@ -28,7 +29,8 @@ const ENGINE = {
 /** The header of every page. */
 export function header(/** @type {string} */ path) {
   const alerts = live.status?.alerts.filter((each) => each.lasting).length ?? 0;
-  const links = PLACES.map(([address, name]) => {
+  const shown = PLACES.filter(([address]) => address !== "/aggregates" || path.startsWith(address) || live.status?.aggregates.length);
+  const links = shown.map(([address, name]) => {
     const here = address === "/" ? path === "/" : path.startsWith(address);
     const sign = name === "Alerts" && alerts ? make("span", { class: "sign" }, count(alerts), hidden(" that last")) : null;
     return make("a", { key: address, href: address, "aria-current": here ? "page" : null }, name, sign);

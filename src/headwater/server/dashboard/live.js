@@ -54,6 +54,7 @@ export function speed(/** @type {string} */ name) {
 }
 
 export const topic = (/** @type {string} */ name) => live.status?.topics.find((each) => each.name === name);
+export const aggregate = (/** @type {string} */ name) => live.status?.aggregates.find((each) => each.name === name);
 export const view = (/** @type {string} */ name) => live.status?.views.find((each) => each.name === name);
 export const sink = (/** @type {string} */ name) => live.status?.sinks.find((each) => each.sink === name);
 export const node = (/** @type {string} */ kind, /** @type {string} */ name) =>

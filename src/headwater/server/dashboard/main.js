@@ -3,6 +3,8 @@
 import { byId, make, patch } from "./elements.js";
 import { live, listen, start } from "./live.js";
 import { header, banner } from "./frame.js";
+import { aggregatePage } from "./pages/aggregate.js";
+import { aggregatesPage, kindPage } from "./pages/aggregates.js";
 import { alertsPage } from "./pages/alerts.js";
 import { groupPage } from "./pages/group.js";
 import { listPage } from "./pages/list.js";
@@ -18,6 +20,9 @@ import { viewPage } from "./pages/view.js";
 const PAGES = [
   [/^\/$/, overviewPage],
   [/^\/(topics|groups|views|sinks|captures|inlets)\/?$/, listPage],
+  [/^\/aggregates\/?$/, aggregatesPage],
+  [/^\/aggregates\/([^/]+)\/?$/, kindPage],
+  [/^\/aggregates\/([^/]+)\/([^/]+)\/?$/, aggregatePage],
   [/^\/topics\/([^/]+)\/?$/, topicPage],
   [/^\/groups\/([^/]+)\/([^/]+)\/?$/, groupPage],
   [/^\/views\/([^/]+)\/?$/, viewPage],

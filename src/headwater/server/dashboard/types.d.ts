@@ -85,6 +85,7 @@ interface GroupStatus {
 interface TopicStatus {
   name: string;
   system: boolean;
+  history: boolean;
   rows: number;
   bytes: number;
   segments: number;
@@ -166,23 +167,88 @@ interface QueryState {
   y: any;
 }
 
+/** What came over HTTP for one kind of aggregate, since the server started. */
+interface CommandStatus {
+  accepted: number;
+  repeated: number;
+  rejected: number;
+  conflict: number;
+  replay_failed: number;
+  failed: number;
+  retried: number;
+  seconds_p50: number | null;
+  seconds_p99: number | null;
+}
+
+interface AggregateStatus {
+  name: string;
+  rows: number;
+  rate: number;
+  commands: CommandStatus;
+}
+
+/** One kind of aggregate, as /v1/aggregates tells it. */
+interface AggregateKind {
+  name: string;
+  kind: "aggregate" | "store";
+  declared: boolean;
+  commands: { name: string; arguments: { name: string; type: string | null; required: boolean }[] }[];
+  ids: number;
+  events: number;
+  rejected: number;
+  types: Record<string, number>;
+  page?: { id: string; version: number }[];
+  next?: string | null;
+  newest?: LifeEvent[];
+}
+
+/** A request of a process, as far as it has come. */
+interface ProcessRequest {
+  process: string;
+  request_id: string;
+  status: string;
+  reason: string | null;
+  deadline: string | null;
+  request: Row;
+  steps: { aggregate: string; id: string; command: string; status: string; reason: string | null }[];
+}
+
+/** An event of an aggregate, or a rejected command. */
+interface LifeEvent {
+  id: string | null;
+  version: number | null;
+  type: string;
+  at: string;
+  data: Row;
+  actor: string | null;
+  request_id: string | null;
+  correlation_id: string | null;
+  command: { name: string; arguments: Row } | null;
+  rejected: { reason: string; data: Row } | null;
+  tentative: { deadline: string; became?: string; settled_by?: number | null } | null;
+  settles: number | null;
+  partition: number;
+  position: number;
+}
+
 /** A message of /v1/events. */
 interface Status {
   app: string;
   now: string;
   tick: { tick: number; committed_at: string | null; age_seconds: number | null; rows_in: number; behind: number };
   topics: TopicStatus[];
+  aggregates: AggregateStatus[];
   views: ViewStatus[];
   sinks: SinkStatus[];
   captures: { name: string; tables: string[]; [fact: string]: any }[];
   inlets: { name: string; topic: string; appended: number; received: number; [fact: string]: any }[];
   ticks: TickReport[];
   alerts: AlertStatus[];
-  engine: { state: string; starts: number; error: Refusal | null };
+  engine: { state: string; starts: number; error: Refusal | null; standby?: string | null };
   watchdog: { stalled: string | null; running: boolean };
 }
 
-/** A node of the app's graph: a topic, table, view, sink, capture or inlet, as it is declared; or a group. */
+/** A node of the app's graph: a topic, table, aggregate, view, sink, capture or inlet, as it is declared; or a group. */
 interface GraphNode {
   id: string;
   kind: string;

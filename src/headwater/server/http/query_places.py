@@ -40,11 +40,14 @@ class QueryPlaces:
     (3, 0)
     """
 
-    def __init__(self, at_once_max: int, what: str, *, waiting_max: int = WAITING_MAX) -> None:
+    def __init__(
+        self, at_once_max: int, what: str, *, waiting_max: int = WAITING_MAX, limit: str = "--queries"
+    ) -> None:
         self.at_once_max = at_once_max
         self.share_max = max(1, at_once_max // 2)  # of one key
         self.waiting_max = waiting_max
         self._what = what
+        self._limit = f" The server's limit is {limit}." if limit else ""
         self._running: Counter[str] = Counter()
         self._queues: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # by key, each in the order of coming
         self._came = 0
@@ -133,6 +136,5 @@ class QueryPlaces:
         own = self._running[key] >= self.share_max and key != ANYBODY
         whose = f'{self.share_max} {self._what} of key "{key}"' if own else f"{self.at_once_max} {self._what}"
         return TooMany(
-            f"{whose} run already, and none ended within {seconds:.2g} s",
-            hint="Try again in a moment. The server's limit is --queries.",
+            f"{whose} run already, and none ended within {seconds:.2g} s", hint=f"Try again in a moment.{self._limit}"
         )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import HeadwaterError, InvalidQuery, OutOfMemory, SparkEnded
+from headwater.log.schema.json_lines import json_line
 from headwater.log.token import Token
 from headwater.log_address import open_log
 from headwater.server.engine.child_process import time_limit
@@ -56,11 +57,13 @@ class QueryEngine:
         self._full = False
 
     def answer(self, request: dict[str, Any]) -> Answer:
-        """Run one query; returns its encoded answer."""
+        """Run one query, or explain one row; returns the encoded answer."""
         began = time.monotonic()
         seconds, bytes_max, rows_max = request["seconds_max"], request["bytes_max"], request["rows_max"]
         try:
             with self.runtime.mapped_errors(), time_limit(self.runtime.spark, seconds, out_of_time):
+                if "why" in request:
+                    return self._explained(request["why"], bytes_max)
                 tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
@@ -78,12 +81,23 @@ class QueryEngine:
                 raise self._out_of_memory() from error
             if isinstance(error, HeadwaterError):
                 raise
-            logger.exception("a query failed: %s", request["sql"][:1000])
+            logger.exception("a query failed: %s", str(request.get("sql") or request.get("why"))[:1000])
             raise InvalidQuery("Spark cannot run the query", hint="Rewrite it.") from error
         truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
         facts = facts_of(table, tick, "spark", truncated, time.monotonic() - began)
         made = rendered(table, facts, request["kind"], bytes_max)
         return {"kind": made.kind, "headers": dict(made.headers)}, made.body
+
+    def _explained(self, asked: dict[str, Any], bytes_max: int) -> Answer:
+        """The input events behind a row of a view."""
+        from headwater.views.provenance.explanations import explained
+
+        key, where, at_tick, limit = (asked[name] for name in ("key", "where", "at_tick", "limit"))
+        found = explained(self.runtime, asked["view"], key, where, at_tick=at_tick, limit=limit, as_text=True)
+        body = json_line(found.to_dict()).encode()
+        if len(body) > bytes_max:
+            raise answer_too_large(bytes_max)
+        return {"kind": "application/json", "headers": {}}, body
 
     def _asked(self, sql: str, at_least: str | None, rows_max: int, bytes_max: int, deadline: float) -> Any:
         from headwater.views.serving.query_admission import admit

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,6 +24,8 @@ from headwater.errors import TooMany
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
+
+logger = logging.getLogger("headwater.server")
 
 AT_LEAST_EVERY_S = 2.0
 NOT_MORE_OFTEN_S = 0.2
@@ -116,11 +119,14 @@ class Events:
             await self._send()
 
     async def _send(self) -> None:
-        with contextlib.suppress(Exception):  # a busy catalog: the next one will do
+        try:
             self._message = event(json.dumps(await self.look(), default=str, ensure_ascii=False), name="status")
-            self._number += 1
-            self._news.set()
-            self._news = asyncio.Event()
+        except Exception as error:  # busy catalog, deleted topic: the next one will do
+            logger.warning("the status could not be read: %s", error)
+            return
+        self._number += 1
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def look(self) -> dict[str, Any]:
         """The status, with what only this process knows."""
@@ -128,6 +134,7 @@ class Events:
         found = await state.read(state.status.read)
         return {
             **found,
+            "aggregates": state.commands.counts.of_topics(found["topics"]),
             "engine": state.engine.to_dict(),
             "not_ready": state.watchdog.reasons(),
             "watchdog": state.watchdog.to_dict(),

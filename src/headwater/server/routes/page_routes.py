@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 
 DASHBOARD = Path(__file__).parents[1] / "dashboard"
 PAGES = frozenset(
-    {"topics", "groups", "views", "sinks", "captures", "inlets", "ticks", "alerts", "query", "search", "login"}
+    {
+        "aggregates",
+        "topics",
+        "groups",
+        "views",
+        "sinks",
+        "captures",
+        "inlets",
+        "ticks",
+        "alerts",
+        "query",
+        "search",
+        "login",
+    }
 )
 
 # A browser asks whether its copy is still good: else a new server would be met by scripts of the old one.

@@ -1,6 +1,6 @@
-"""Routes: views: description, rows by key, history, changes, verification and rebuilds.
+"""Routes: views: description, rows by key, their provenance, history, changes, verification and rebuilds.
 
-What it is: ``/v1/views`` except subscriptions.
+What it is: ``/v1/views`` except subscriptions; ``why`` is asked of the query engine, which has Spark.
 Invariants: reading needs no engine: rows come from the serving store, history and changes from committed state. Every
 answer names its tick. ``verify`` and ``rebuild`` run in the engine and require the scope admin.
 Not here: subscribing (``subscribe_routes.py``), queries (``query_routes.py``).
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MENDING_S = 3600.0
 TICKS_MAX = 100
 CHANGES_MAX = 100_000
+EVENTS_MAX = 1_000  # of each topic, behind a row
 
 
 def router(state: ServerState) -> APIRouter:
@@ -103,6 +104,24 @@ def router(state: ServerState) -> APIRouter:
         came = await state.until(look, wait)
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
         return _listed(view, following, tables)
+
+    @routes.get("/v1/views/{view}/why", dependencies=[*looks, Depends(needs("consume"))])
+    async def why(
+        view: str,
+        caller: Caller,
+        key: Annotated[list[str] | None, Query(max_length=64, description="The key's values, in its order.")] = None,
+        where: Annotated[str | None, Query(max_length=4000, description="A JSON object: column to value.")] = None,
+        at_tick: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="So many events of each topic.")] = 20,
+    ) -> Any:
+        """The input events behind a row, stage by stage. It shows rows of topics: the key needs consume, too."""
+        state.require_view(view)
+        asked = {"view": view, "key": key or [], "where": _where(where), "at_tick": at_tick, "limit": limit}
+        settings = state.settings
+        limits = {"seconds_max": settings.query_seconds_max, "bytes_max": settings.query_bytes_max, "rows_max": 0}
+        answer, body = await state.ask_spark({"why": asked, **limits}, caller)
+        assert isinstance(body, bytes)
+        return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
 
     @routes.post("/v1/views/{view}/verify", dependencies=mends, tags=["engine"])
     async def verify(view: str) -> Any:

@@ -1,7 +1,7 @@
 """The graph of an app: its declarations, and the data flow between them.
 
-What it is: ``describe``, nodes (captures, inlets, topics, tables, views, sinks) and edges as plain values for ``GET
-/v1/app``.
+What it is: ``describe``, nodes (captures, inlets, aggregates, topics, tables, views, sinks) and edges as plain values
+for ``GET /v1/app``.
 Invariants: it starts no Spark and connects to nothing; a node's id is its kind and name, ``view:revenue``. Both ends of
 every edge exist.
 Not here: the current state (``status_reader.py``).
@@ -70,6 +70,12 @@ def describe(app: App) -> dict[str, Any]:
             }
         )
         flows(f"inlet:{inlet.name}", relation(inlet.topic.name))
+    for name, aggregate in app.aggregates.items():
+        declared = aggregate.declared
+        node_id = f"aggregate:{name}"
+        commands, events = list(declared.commands), list(declared.events)
+        nodes.append({"id": node_id, "kind": "aggregate", "name": name, "commands": commands, "events": events})
+        flows(node_id, relation(name))
     for sink in app.sinks:
         nodes.append(
             {

@@ -9,7 +9,7 @@ Read next: ``status_reader.py``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ from headwater.server.http.guard import needs
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
+
+logger = logging.getLogger("headwater.server")
 
 EVERY_S = 5.0
 SAMPLES = 120
@@ -55,8 +57,10 @@ class LagHistory:
     async def run(self, state: ServerState) -> None:
         """Sample until cancelled."""
         while True:
-            with contextlib.suppress(Exception):  # a busy catalog: the next look will do
+            try:
                 self.take(state.log.clock.now_us() // 1000, await state.read(state.status.read))
+            except Exception as error:  # busy catalog, deleted topic: the next look will do
+                logger.warning("the lag could not be sampled: %s", error)
             await asyncio.sleep(EVERY_S)
 
 

@@ -9,9 +9,10 @@ Read next: ``status_reader.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+OUTCOMES = ("accepted", "repeated", "rejected", "conflict", "replay_failed", "failed")
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -129,6 +130,7 @@ def exposition(status: Mapping[str, Any]) -> str:
             made.add(
                 "headwater_group_dead_letters_total", "counter", "Messages given up.", group["dead_letters"], **labels
             )
+    _commands(made, status["aggregates"])
     for view in status["views"]:
         made.add(
             "headwater_view_paused",
@@ -163,3 +165,24 @@ def exposition(status: Mapping[str, Any]) -> str:
         server["dropped_subscriptions"],
     )
     return made.text()
+
+
+def _commands(made: Exposition, aggregates: Sequence[Mapping[str, Any]]) -> None:
+    """Commands that came over HTTP, since the server started."""
+    for each in aggregates:
+        labels, told = {"aggregate": each["name"]}, each["commands"]
+        made.add("headwater_history_rows_total", "counter", "Events and rejected commands.", each["rows"], **labels)
+        answered = 0
+        for outcome in OUTCOMES:
+            answered += told[outcome]
+            about = "Commands over HTTP, by what became of them."
+            made.add("headwater_commands_total", "counter", about, told[outcome], **labels, outcome=outcome)
+        again = "Commands that were decided again, because another one came first."
+        made.add("headwater_commands_retried_total", "counter", again, told["retried"], **labels)
+        took = "Seconds that commands over HTTP took."
+        made.add("headwater_command_seconds_sum", "counter", took, float(told["seconds_total"]), **labels)
+        made.add("headwater_command_seconds_count", "counter", took, answered, **labels)
+        for quantile in ("p50", "p99"):
+            recent = f"Of the last commands over HTTP, {quantile}."
+            value = told[f"seconds_{quantile}"]
+            made.add(f"headwater_command_seconds_{quantile}", "gauge", recent, value, **labels)

@@ -101,6 +101,7 @@ class StatusReader:
                 {
                     "name": topic.name,
                     "system": is_system(topic.name),
+                    "history": topic.settings.events,
                     "rows": sum(part["rows"] for part in parts),
                     "bytes": sum(part["sealed_bytes"] + part["arrow_bytes"] for part in parts),
                     "segments": sum(part["sealed_segments"] + part["arrow_segments"] for part in parts),

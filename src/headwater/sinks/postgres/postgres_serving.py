@@ -2,7 +2,7 @@
 
 What it is: ``PostgresServing``, what ``hw.App(serve="postgresql://…")`` declares; ``ServingTask`` brings each committed
 tick there, as a sink of all served views together.
-Invariants: the changes of all views, and the row that says which tick they are of, are one transaction: whoever reads
+Invariants: the changes of all views, and the row that says which tick they are of, are one transaction: a reader
 in one snapshot sees one whole tick. That row is locked first, so of two processes the second waits, and sees the
 first one's epoch. A view that is new, was rebuilt, or lags beyond what is kept is copied within the same transaction.
 Not here: one view's table (``postgres_sink.py``); reading (``postgres_served_rows.py``); threads and errors
@@ -224,16 +224,14 @@ class ServingTask(SinkTask):
                 "key": list(context.key),
             }
         made = StoredProgress(manifest.tick, self._epoch(), self._served_version(manifest))
+        committed_s = manifest.committed_us / 1_000_000
         db.execute(
             f"INSERT INTO {self._tick_table} VALUES (1, %s, %s, %s, %s, %s, to_timestamp(%s), now())"
             " ON CONFLICT (one) DO UPDATE SET tick = excluded.tick, epoch = excluded.epoch,"
             " version = excluded.version, token = excluded.token, views = excluded.views,"
             " committed_at = excluded.committed_at, applied_at = excluded.applied_at",
-            (
-                made.tick, made.epoch, made.version, str(manifest.token), json.dumps(about),
-                manifest.committed_us / 1_000_000,
-            ),
-        )  # fmt: skip
+            (made.tick, made.epoch, made.version, str(manifest.token), json.dumps(about), committed_s),
+        )
         return made
 
     @contextmanager

@@ -17,6 +17,7 @@ from sqlglot import exp
 from headwater.errors import HeadwaterError, InvalidView
 from headwater.views.compiler.algebra.flow import Flow, Product, TableRef, leaves
 from headwater.views.compiler.algebra.plan_nodes import (
+    AccumulateNode,
     CompileContext,
     Describe,
     FlowNode,
@@ -37,7 +38,7 @@ from headwater.views.compiler.render import StageRenderer
 from headwater.views.compiler.sql.builtin_functions import check_functions
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import bare, column, parenthesised
-from headwater.views.compiler.whole_query import Read, fingerprint, opaque_plan, unread_plan
+from headwater.views.compiler.whole_query import STATES, Read, fingerprint, opaque_plan, unread_plan
 
 STRICT = False  # the tests' setting: what the compiler trips over is an error there
 
@@ -157,12 +158,19 @@ def _read_plan(
         stages=stages,
         columns=stages[-1].columns,
         reads=reads,
-        fingerprint=fingerprint(settled.canonical, reads, workshop.relations),
+        fingerprint=fingerprint(settled.canonical, reads, workshop.relations, _states(workshop)),
         key=last.key or (),
-        notes=tuple(parsed.notes),
+        notes=(*parsed.notes, *dict.fromkeys(workshop.notes)),
         query=_in_order(settled.shown, stages[-1].columns),
         own_rule=bool(own_rule),
     )
+
+
+def _states(workshop: CompileContext) -> tuple[int | str, ...]:
+    """What tells the state that the stages keep from that of older versions: another one is filled anew."""
+    groups = [draft for draft in workshop.drafts.values() if isinstance(draft, AccumulateNode)]
+    sketches = {"sketches"} if any(each.is_sketch for draft in groups for each in draft.accumulators) else set()
+    return (STATES, *sorted(workshop.kept_otherwise | sketches))
 
 
 def _in_one_piece(

@@ -1,4 +1,4 @@
-"""A plan: what the compiler hands to whoever runs ticks.
+"""A plan: what the compiler hands to the tick.
 
 What it is: frozen descriptions of a view as *stages*. A stage reads relations (base tables, topics, other stages),
 is given what changed in them, and yields what changes in its own rows. All SQL here is text in Spark's dialect.
@@ -17,6 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater.patterns import PatternProgram
 
 WEIGHT = "_weight"
 
@@ -43,7 +47,7 @@ class LeafContent(StrEnum):
 
 @dataclass(frozen=True)
 class PlanColumn:
-    """A column and its type as Spark writes it in DDL; None when nobody knows it yet."""
+    """A column and its type as Spark writes it in DDL; None when it is not known yet."""
 
     name: str
     type: str | None = None
@@ -66,7 +70,7 @@ class Relation:
 class Lookup:
     """A leaf needs no more than the rows whose ``columns`` equal ``source_columns`` of some row of leaf ``source``.
 
-    Equal as in SQL: a null matches nothing. Whoever binds the leaf may bind more rows than these, up to all of them;
+    Equal as in SQL: a null matches nothing. The leaf may be bound to more rows than these, up to all of them;
     the SQL stays right, for it repeats the condition.
     """
 
@@ -125,7 +129,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Stage:
-    """What every stage has. ``columns`` are visible to whoever reads it; ``hidden`` are for the stage itself."""
+    """What every stage has. ``columns`` are visible to its readers; ``hidden`` are for the stage itself."""
 
     name: str  # "revenue" for the last stage of view revenue, "revenue$1", … for the others
     kind: StageKind
@@ -217,12 +221,18 @@ class KeyedStage(Stage):
     With ``leading`` columns the stage keeps the first rows of each key (``views/compiler/operators/top_k.py``): for a
     touched key of which no row of the state left the input, the old state rows and the rows that came may be bound in
     step 2 instead.
+
+    With ``in_runs`` the key is one whole number, and one column of one input. Touched are then all numbers of the runs
+    that the keys of the changes are in: numbers one after the other, of each of which the input has rows, before the
+    tick or after it. A row whose key is null has a part in nothing
+    (``views/compiler/operators/session_buckets.py``).
     """
 
     inputs: tuple[KeyedInput, ...] = ()
     keys: tuple[PlanColumn, ...] = ()  # _k0, _k1, …
     sql: str = ""
     leading: tuple[str, ...] = ()  # for each column of the one leaf the state column that holds it
+    in_runs: bool = False
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -268,6 +278,45 @@ class LeadingStage(Stage):
     def held(self) -> tuple[str, ...]:
         """The columns of the flow: ``_c0…``."""
         return tuple(column.name for column in self.hidden if column.name != "_shown")
+
+
+@dataclass(frozen=True)
+class MatchStage(Stage):
+    """MATCH_RECOGNIZE: the matches of a pattern in the ordered rows of each partition.
+
+    The source has hidden columns: ``keys`` (PARTITION BY), what to order by, and ``bucket``, a whole number that never
+    falls along the order: rows are looked up by partition and bucket.
+
+    State rows are of two sorts. The rows of the matches: ``columns``, the partition ``_k0…``, the bucket of the row
+    where the match began and ``_index``, the number of that row in its bucket, ``_shown``. And, not shown, an entry for
+    each bucket of a partition that has rows, and one for its end: ``_rows``, how many rows the bucket has; ``_from``
+    and ``_skip``, the bucket and the number in it of the *resume row*: the first row at which an attempt to match began
+    that looked at the first row of this bucket, or else that row; and ``_matches``, how many matches began before it.
+
+    When rows of a bucket change, what began before its resume row stays as it is. A tick computes anew what begins
+    there or later, from the rows there and later, in each partition with a changed row:
+    1. ``rows`` reads them as ``_rows``: what the matcher needs of each row, in order, with ``_place``: its number in
+       the partition;
+    2. the matcher (``program``) finds the matches; what it picked for each row of a match is bound to ``_matched``;
+    3. ``measures`` reads ``_matched`` and yields ``columns`` with the hidden ones.
+    The stage's changes: these rows with +1, the old ones from the resume row on with -1, netted.
+    """
+
+    source: Leaf = NOTHING  # content BAG
+    keys: tuple[str, ...] = ()
+    bucket: str = ""
+    rows: str = ""
+    row_columns: tuple[PlanColumn, ...] = ()  # what ``rows`` yields
+    slots: tuple[PlanColumn, ...] = ()  # what the matcher yields, but for the hidden columns of the state
+    measures: str = ""
+    program: PatternProgram | None = None
+    partition_names: tuple[str, ...] = ()  # of ``columns``: the partition's
+    time: str = ""  # of ``row_columns``: the time that rows are ordered by, where they are
+    input: str = ""  # for recomputation: the query that the source is
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return (self.source,)
 
 
 @dataclass(frozen=True)
@@ -354,7 +403,7 @@ class ViewPlan:
     reach_us: int | None = None  # of a timed view whose state is let go: how far the influence of a row reaches
     lets_go_groups: bool = False  # of a timed view: groups that closed long enough ago leave its state
     inner: str = ""  # of a timed view: its query with the column that says when a row closes
-    written_out: str = ""  # the user's text with its metadata columns written out, where it names some
+    written_out: str = ""  # the user's text with its metadata columns and Bloom filters written out, if it has any
 
     @property
     def batch(self) -> str:

@@ -3,7 +3,7 @@
 What it is: the order in which a SELECT's clauses are compiled, and the way out: a SELECT that no step can do better
 is computed whole from its sources.
 Invariants: what comes back means what the query means, as a bag of rows. A query that is correlated is refused here;
-whoever owns the outer query takes the correlation out first (``views/compiler/operators/subqueries.py``).
+the outer query takes the correlation out first (``views/compiler/operators/subqueries.py``).
 Not here: the steps (``views/compiler/operators/joins.py``, ``views/compiler/operators/subqueries.py``,
 ``views/compiler/operators/aggregation.py``, ``views/compiler/operators/window_functions.py``,
 ``views/compiler/operators/set_operations.py``).

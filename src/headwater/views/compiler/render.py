@@ -3,18 +3,18 @@
 What it is: for each kind of draft the text that ``plan.py`` asks for, with a leaf for every mention of a relation.
 Invariants: leaves are numbered through a stage; a leaf's columns are spelled as its relation spells them. The same
 draft gives the same text.
-Not here: which drafts there are, their order and their names (``compile.py``).
+Not here: the queries of groups (``group_queries.py``); which drafts there are, in which order and by which names
+(``compile.py``).
 Read next: ``plan.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from sqlglot import exp
 
-from headwater.views.compiler.algebra.exact_sums import HEAVY_ROWS, spelled_sql
 from headwater.views.compiler.algebra.flow import (
     Flow,
     LookupLink,
@@ -35,6 +35,7 @@ from headwater.views.compiler.algebra.plan_nodes import (
     PlanNode,
 )
 from headwater.views.compiler.frontend.time_windows import is_call
+from headwater.views.compiler.group_queries import GroupQueries
 from headwater.views.compiler.operators.top_k import leading_columns
 from headwater.views.compiler.plan import (
     AccumulateStage,
@@ -52,7 +53,7 @@ from headwater.views.compiler.plan import (
     WholeStage,
 )
 from headwater.views.compiler.sql.dialect import text
-from headwater.views.compiler.sql.expressions import Node, bare, column, conjunction, named, table
+from headwater.views.compiler.sql.expressions import Node
 
 SPARE_ROWS_MIN = 100  # so many leading rows may leave before a buffer of leading rows is filled again
 
@@ -131,18 +132,15 @@ class StageRenderer:
 
     def _accumulate(self, draft: AccumulateNode, name: str) -> AccumulateStage:
         groups = [group.name for group in draft.groups]
-        kept = [
-            PlanColumn(f"_a{number}", kind)
-            for number, kind in enumerate(kind for each in draft.accumulators for kind in each.types)
-        ]
-        partial, combine = _two_queries(draft, groups, in_range=False)
-        quick = any(each.in_range is not None for each in draft.accumulators)
-        in_range_partial, in_range_combine = _two_queries(draft, groups, in_range=True) if quick else ("", "")
+        queries = GroupQueries(draft)
+        partial, combine = queries.written(in_range=False)
+        quick = any(each.in_range is not None or each.repeats for each in draft.accumulators)
+        in_range_partial, in_range_combine = queries.written(in_range=True) if quick else ("", "")
         return AccumulateStage(
             name=name,
             kind=StageKind.ACCUMULATING,
             columns=draft.columns,
-            hidden=(*draft.groups, PlanColumn("_n", "BIGINT"), *kept, PlanColumn("_shown", "BOOLEAN")),
+            hidden=(*draft.groups, PlanColumn("_n", "BIGINT"), *queries.hidden, PlanColumn("_shown", "BOOLEAN")),
             what=draft.what,
             terms=self._terms(draft.flow),
             constant=_constant(draft.flow),
@@ -221,6 +219,7 @@ class StageRenderer:
             keys=draft.keys,
             sql=sql,
             leading=self._leading(draft, inputs),
+            in_runs=draft.in_runs,
         )
 
     def _leading(self, draft: KeyedNode, inputs: list[KeyedInput]) -> tuple[str, ...]:
@@ -303,18 +302,6 @@ def _constant(flow: Flow) -> str | None:
     return text(to_query(cast(Flow, found), weighted=True)) if found is not None else None
 
 
-def _partial(groups: list[str], partials: list[Node]) -> str:
-    select = exp.Select(expressions=[bare(group) for group in groups])
-    count = exp.Coalesce(this=exp.Sum(this=bare("_weight")), expressions=[exp.Literal.number(0)])
-    select.append("expressions", named(count, "_n"))
-    for part in partials:
-        select.append("expressions", part)
-    select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier("_flow"))))
-    if groups:
-        select.set("group", exp.Group(expressions=[bare(group) for group in groups]))
-    return text(select)
-
-
 def _windows(flow: Flow, groups: list[str]) -> tuple[tuple[str, str], ...]:
     """Those of the groups that are calls of window, with their sizes."""
     if not isinstance(flow, Product):
@@ -327,83 +314,3 @@ def _size(window: Node) -> str:
     size = window.expressions[1] if len(window.expressions) > 1 else None
     written = "" if size is None else text(size)
     return written if len(written) > 1 and written[0] == written[-1] and written[0] in "'\"" else ""
-
-
-def _two_queries(draft: AccumulateNode, groups: list[str], *, in_range: bool) -> tuple[str, str]:
-    """``partial`` and ``combine`` of a stage, or their in-range forms."""
-    partials: list[Node] = []
-    merges: list[Node] = []
-    out_of_range: list[Node] = []
-    finals: list[tuple[Node, Node]] = []
-    kept: list[str] = []
-    arguments = 0
-    heavy = False
-    for whole in draft.accumulators:
-        each = whole.in_range if in_range and whole.in_range is not None else whole
-        xs = tuple(f"_x{arguments + number}" for number in range(len(each.arguments)))
-        own = tuple(f"_a{len(kept) + number}" for number in range(len(each.types)))
-        arguments += len(xs)
-        partials += [named(part, a) for part, a in zip(each.partial(xs), own, strict=True)]
-        before, after = tuple(f"b.{a}" for a in own), tuple(f"p.{a}" for a in own)
-        merges += [named(part, a) for part, a in zip(each.merge(before, after), own, strict=True)]
-        kept += own
-        if each is not whole:
-            finals.append((whole.final(own, "_n"), each.final(own, "_n")))
-            out_of_range += [whole.is_out_of_range(before, after)] if whole.out_of_range else []
-            heavy = True
-
-    def lightened(node: Node) -> Node:
-        for full, light in finals:
-            node = node.transform(lambda part, full=full, light=light: light.copy() if part == full else part)
-        return node
-
-    if heavy and not out_of_range:  # what counts out-of-range values counts heavy rows too
-        partials.append(named(spelled_sql(HEAVY_ROWS), "_heavy"))
-        out_of_range.append(exp.GT(this=column("p", "_heavy"), expression=exp.Literal.number(0)))
-    if out_of_range:
-        merges.append(named(exp.or_(*out_of_range), "_out_of_range"))
-        kept.append("_out_of_range")
-    combine = _combine(draft, groups, merges, kept, lightened)
-    return _partial(groups, partials), combine
-
-
-def _combine(
-    draft: AccumulateNode, groups: list[str], merges: list[Node], kept: list[str], lightened: Callable[[Node], Node]
-) -> str:
-    before = exp.Coalesce(this=column("b", "_n"), expressions=[exp.Literal.number(0)])
-    merged = exp.Select(expressions=[named(column("p", group), group) for group in groups])
-    merged.append("expressions", named(exp.Add(this=before, expression=column("p", "_n")), "_n"))
-    for part in merges:
-        merged.append("expressions", part)
-    merged.set("from_", exp.From(this=table("_partial", "p")))
-    same: list[Node] = [exp.NullSafeEQ(this=column("p", group), expression=column("b", group)) for group in groups]
-    if not same:  # an equality all the same, of 1 and 1: Spark joins in place on equalities only
-        ones = [
-            exp.Sign(this=exp.Add(this=exp.Abs(this=column(side, "_n")), expression=exp.Literal.number(1)))
-            for side in ("p", "b")
-        ]
-        same = [exp.EQ(this=ones[0], expression=ones[1])]
-    merged.append("joins", exp.Join(this=table("_before", "b"), side="LEFT", on=conjunction(same)))
-
-    # A group that has no rows left is told too, so that its old row can be taken away; it has no values any more.
-    alive = exp.GT(this=bare("_n"), expression=exp.Literal.number(0))
-    select = exp.Select(
-        expressions=[
-            named(_guarded(lightened(output), alive, draft.one_row), name) for name, output in draft.outputs.items()
-        ]
-    )
-    for name in (*groups, "_n", *kept):
-        select.append("expressions", bare(name))
-    shown = conjunction(draft.shown)
-    if shown is not None:
-        shown = _guarded(lightened(shown), alive, draft.one_row)
-    shown = exp.Coalesce(this=shown, expressions=[exp.false()]) if shown is not None else exp.true()
-    select.append("expressions", named(shown, "_shown"))
-    alias = exp.TableAlias(this=exp.to_identifier("_merged"))
-    select.set("from_", exp.From(this=exp.Subquery(this=merged, alias=alias)))
-    return text(select)
-
-
-def _guarded(output: Node, alive: Node, one_row: bool) -> Node:
-    """The value of a group that has rows; one of a single-row stage always has a value."""
-    return output if one_row else exp.Case(ifs=[exp.If(this=alive.copy(), true=output)])

@@ -4,7 +4,7 @@ What it is: the plan of a view that the compiler does not cut into stages: all o
 user's text over them, and what differs from the rows before is the change. Also what Spark's parser finds in a text
 that ours cannot read (``Reading``), and the plan of such a text.
 Invariants: the text is the user's, to the letter; the plan says why it is one stage. A text that only Spark reads is
-refused for the same reasons as any other: what is no function of its inputs, or names what nobody knows.
+refused for the same reasons as any other: a result that is no function of its inputs, or an unknown name.
 Not here: which queries come to this (``compile.py``, ``views/compiler/frontend/parse.py``); asking Spark's parser
 (``views/spark/spark_parser.py``).
 Read next: ``compile.py``.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -29,8 +29,8 @@ from headwater.views.compiler.sql.builtin_functions import SPECIAL_TIMES, check_
 from headwater.views.compiler.sql.dialect import CALLED_WITHOUT_BRACKETS, text
 from headwater.views.compiler.sql.refusal import Span, refuse
 
-AS_WRITTEN = "/* as written */"  # how the text of a whole stage begins: nobody may rewrite it
-STATES = 2  # raised when the stages of the same query keep another state: views are then filled anew
+AS_WRITTEN = "/* as written */"  # how the text of a whole stage begins: it is never rewritten
+STATES = 3  # raised when the stages of the same query keep another state: views are then filled anew
 UNREAD = "computed as one piece, since Spark's parser reads it and ours does not"
 
 
@@ -61,19 +61,7 @@ def opaque_plan(
     describe = workshop.describe or (lambda _, tables: inferred(parsed.tree, tables))
     reason = parsed.opaque or ""
     stage = _stage(name, own, reads, workshop, describe if told else None, reason)
-    check_output_names([found.name for found in stage.columns], sql)
-    return ViewPlan(
-        name=name,
-        sql=sql,
-        stages=(stage,),
-        columns=stage.columns,
-        reads=reads,
-        fingerprint=fingerprint(text(parsed.tree), reads, workshop.relations),
-        notes=tuple(parsed.notes),
-        query=text(parsed.tree),
-        own_rule=rewritten,
-        opaque=reason,
-    )
+    return _plan_of(sql, stage, text(parsed.tree), workshop, tuple(parsed.notes), reason, rewritten=rewritten)
 
 
 def unread_plan(
@@ -90,18 +78,7 @@ def unread_plan(
     _check(sql, reading, columns)
     own = bare_text(sql)
     stage = _stage(name, own, reads, workshop, workshop.describe, UNREAD)
-    check_output_names([found.name for found in stage.columns], sql)
-    return ViewPlan(
-        name=name,
-        sql=sql,
-        stages=(stage,),
-        columns=stage.columns,
-        reads=reads,
-        fingerprint=fingerprint(own, reads, workshop.relations),
-        notes=(UNREAD,),
-        query=own,
-        opaque=UNREAD,
-    )
+    return _plan_of(sql, stage, own, workshop, (UNREAD,), UNREAD)
 
 
 def bare_text(sql: str) -> str:
@@ -109,10 +86,15 @@ def bare_text(sql: str) -> str:
     return sql.strip().rstrip("; \t\n")
 
 
-def fingerprint(canonical: str, reads: tuple[str, ...], relations: Mapping[str, Relation]) -> str:
-    """Equal for equal meaning and equal state: the settled text, and the columns of what it reads."""
+def fingerprint(
+    canonical: str, reads: tuple[str, ...], relations: Mapping[str, Relation], states: Sequence[int | str] = (STATES,)
+) -> str:
+    """Equal for equal meaning and equal state: the settled text, and the columns of what it reads.
+
+    ``states`` tells queries apart that kept another state in an older version.
+    """
     known = {relation.name: relation for relation in relations.values()}
-    parts = [str(STATES), canonical, *(repr((name, known[name].columns)) for name in reads)]
+    parts = [*map(str, states), canonical, *(repr((name, known[name].columns)) for name in reads)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
@@ -139,6 +121,32 @@ def _stage(
     written = f"{AS_WRITTEN} WITH {named_leaves} (\n{own}\n)" if inputs else f"{AS_WRITTEN} {own}"
     columns = describe(written, tables) if describe is not None else ()
     return WholeStage(name, StageKind.WHOLE, columns, (), reason, tuple(inputs), written, reason)
+
+
+def _plan_of(
+    sql: str,
+    stage: WholeStage,
+    query: str,
+    workshop: CompileContext,
+    notes: tuple[str, ...],
+    reason: str,
+    *,
+    rewritten: bool = False,
+) -> ViewPlan:
+    check_output_names([found.name for found in stage.columns], sql)
+    reads = tuple(leaf.relation for leaf in stage.inputs)
+    return ViewPlan(
+        name=stage.name,
+        sql=sql,
+        stages=(stage,),
+        columns=stage.columns,
+        reads=reads,
+        fingerprint=fingerprint(query, reads, workshop.relations),
+        notes=notes,
+        query=query,
+        own_rule=rewritten,
+        opaque=reason,
+    )
 
 
 def _known(

@@ -17,10 +17,11 @@ from typing import Any
 from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration, InvalidView
 from headwater.views.compiler.algebra.finality import CLOSES, Finality, with_closes
-from headwater.views.compiler.compile import compile_view
 from headwater.views.compiler.frontend.as_of import VERSIONS, versions_of
+from headwater.views.compiler.frontend.bloom_filters import write_out_blooms
 from headwater.views.compiler.frontend.metadata_columns import write_out_metadata
 from headwater.views.compiler.frontend.parse import Parsed
+from headwater.views.compiler.match_compiler import check_is_final, compile_with_matches
 from headwater.views.compiler.plan import (
     AccumulateStage,
     FinalStage,
@@ -29,6 +30,7 @@ from headwater.views.compiler.plan import (
     LeadingStage,
     Leaf,
     LeafContent,
+    MatchStage,
     Relation,
     Stage,
     StageKind,
@@ -94,7 +96,7 @@ class Timing:
             horizon_us = 0
         if closes is not None and emit == "now" and horizon_us is None:
             raise InvalidDeclaration(
-                f'view "{view}": closes says when a row is final, and nobody asks',
+                f'view "{view}": closes has no effect: neither emit="final" nor a horizon is declared',
                 hint='Declare emit="final" or a horizon too, or leave closes out.',
             )
         return Timing(horizon_us, emit, closes, late_alert)
@@ -104,6 +106,19 @@ def timed_plan(
     name: str, sql: str, relations: Mapping[str, Relation], timing: Timing, times: Mapping[str, str], **options: Any
 ) -> ViewPlan:
     """The plan of a view. ``times``: the event time's column of each topic that has one."""
+    blooms = write_out_blooms(sql)
+    if not blooms.replaced:
+        return _with_metadata(name, sql, relations, timing, times, **options)
+    try:
+        plan = _with_metadata(name, blooms.sql, relations, timing, times, **options)
+    except InvalidView as error:
+        blooms.refuse_as_given(error)
+    return replace(plan, sql=sql, written_out=plan.written_out or blooms.sql)
+
+
+def _with_metadata(
+    name: str, sql: str, relations: Mapping[str, Relation], timing: Timing, times: Mapping[str, str], **options: Any
+) -> ViewPlan:
     written = write_out_metadata(sql, relations)
     if not written.replaced:
         return _timed_plan(name, sql, relations, timing, times, **options)
@@ -118,7 +133,11 @@ def timed_plan(
 def _timed_plan(
     name: str, sql: str, relations: Mapping[str, Relation], timing: Timing, times: Mapping[str, str], **options: Any
 ) -> ViewPlan:
-    plain = compile_view(name, sql, relations, **options)  # also for its errors, which speak of the user's own text
+    plain = compile_with_matches(
+        name, sql, relations, **options
+    )  # also for its errors, which speak of the user's own text
+    if timing.emit != "final":
+        check_is_final(plain)
     if timing.plain:
         return plain
     lower = {topic.lower(): column for topic, column in times.items()}
@@ -130,7 +149,7 @@ def _timed_plan(
             view=name,
         )
     found: list[Finality] = []
-    inner = compile_view(
+    inner = compile_with_matches(
         name + OPEN,
         sql,
         relations,
@@ -162,7 +181,7 @@ def _timed_plan(
     alone = [type(stage) for stage in holding] == [AccumulateStage, FinalStage]
     lets_go_groups = bounded and alone and not any(stage.name in looked_at for stage in judging)
     if bounded and not lets_go_groups and holding:
-        judging = [stage if stage.late else _letting_go(stage, closing) for stage in judging]
+        judging = [stage if stage.late else _with_expiry(stage, closing) for stage in judging]
     return replace(
         plain,
         stages=(*judging, *stages),
@@ -202,14 +221,14 @@ def _remembering(view: str, versions: str, relations: Mapping[str, Relation]) ->
         StageKind.LINEAR,
         relation.columns,
         (),
-        f"versions of {table.name} that somebody may still ask for",
+        f"versions of {table.name} that a later row may still look up",
         leaf,
         table.event_time or "",
         leaving=Superseded(table.key),
     )
 
 
-def _letting_go(stage: TimedStage, closing: Finality) -> TimedStage:
+def _with_expiry(stage: TimedStage, closing: Finality) -> TimedStage:
     sessions = closing.sessions
     if sessions is None or stage.leaving is not None:
         return replace(stage, lets_go=True)
@@ -240,6 +259,8 @@ def _reading(stage: Stage, renamed: Mapping[str, str]) -> Stage:
     if isinstance(stage, LeadingStage):
         term = replace(stage.term, leaves=tuple(map(leaf, stage.term.leaves)))
         return replace(stage, term=term, everything=leaf(stage.everything))
+    if isinstance(stage, MatchStage):  # it reads a stage of the view, never a topic
+        return stage
     assert isinstance(stage, WholeStage)
     return replace(stage, inputs=tuple(map(leaf, stage.inputs)))
 

@@ -1,6 +1,6 @@
 """The active process: the one that runs an app, as a standby sees it.
 
-What it is: ``ActiveProcess.is_gone`` says whether nobody runs the app any more, and a standby may take it over.
+What it is: ``ActiveProcess.is_gone`` says whether no process runs the app any more, so that a standby may take it over.
 Invariants: no clocks are compared. Where the state is on a store, a standby's own clock runs from when it last saw the
 lease or the commits change, and not while the store does not answer. Where it is in the home, the kernel tells: a dead
 process gives its file lock back (``liveness.py``). To be wrong costs a restart and never a row: who may commit is
@@ -30,7 +30,7 @@ class ActiveProcess:
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
-    >>> ActiveProcess(Manifests(log.catalog, "shop"), Path(tempfile.mkdtemp()), log.clock).is_gone()  # nobody ever was
+    >>> ActiveProcess(Manifests(log.catalog, "shop"), Path(tempfile.mkdtemp()), log.clock).is_gone()  # none ever did
     True
     """
 
@@ -42,7 +42,7 @@ class ActiveProcess:
         self._since = clock.monotonic()
 
     def is_gone(self) -> bool:
-        """Whether nobody runs the app. Follows the manifests; to be called every second or so."""
+        """Whether no process runs the app. Follows the manifests; to be called every second or so."""
         now = self._clock.monotonic()
         try:
             self._manifests.follow()

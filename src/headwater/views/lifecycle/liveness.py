@@ -2,7 +2,7 @@
 
 What it is: ``LivenessReporter``, in the process that runs the app: a file with the number of its epoch, locked as long
 as it lives, that says how much it has done; ``signs_of``, how any other process reads it.
-Invariants: the kernel gives a dead process's lock back, so nobody is taken for alive who is not. What is written is
+Invariants: the kernel gives a dead process's lock back, so a dead process is never taken for alive. What is written is
 what Spark says: where Java does not answer nothing is written, and the counts stand still. Questions of readers are no
 sign that the app gets on.
 Not here: what to conclude from it (``stalls.py``).
@@ -60,7 +60,7 @@ def signs_of(folder: Path, epoch: int) -> LivenessSigns:
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            alive = False  # nobody has it
+            alive = False  # no process has it
         except BlockingIOError:
             alive = True
         told = {"done": 0, "busy": 0}
@@ -76,7 +76,7 @@ class LivenessReporter:
 
     def __init__(self, folder: Path, epoch: int, spark: SparkSession, files: Files, java_log: Path) -> None:
         self._files = files
-        self._java_log = java_log  # which nobody else bounds
+        self._java_log = java_log  # bounded here only
         self._tracker = spark.sparkContext.statusTracker()
         self._completed: dict[int, int] = {}
         self._signs = LivenessSigns(alive=True)

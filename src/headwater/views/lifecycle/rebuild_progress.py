@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 POOL = "headwater-rebuild"
 READ_PART_MAX = 0.9  # what was read is not yet written
-SAYABLE_PART = 0.02  # before that nobody can tell how long it will take
+SAYABLE_PART = 0.02  # before that an estimate of the time means nothing
 
 
 @dataclass(frozen=True)

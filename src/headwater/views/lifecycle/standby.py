@@ -1,7 +1,7 @@
 """The standby: all that an engine can do before it takes the app over.
 
 What it is: ``Standby.wait`` starts Spark, prepares the views, makes the plans that the running engine keeps, and
-returns when it is called or, if asked to, when nobody runs the app any more. ``Standby.note_plans`` is called by the
+returns when it is called or, if asked to, when no process runs the app. ``Standby.note_plans`` is called by the
 running engine, and writes down which plans those are.
 Invariants: a standby takes nothing over. A plan that cannot be made ahead is made when it is needed.
 Not here: who calls it (``server/engine/engine_process.py``, ``cli/views/run_command.py``); whether the other one is
@@ -40,7 +40,7 @@ class Standby:
         self._runtime = runtime
 
     def wait(self, called: threading.Event, *, on_ready: Callable[[], None], watches: bool = False) -> None:
-        """Be as ready as can be until ``called``; with ``watches`` at most until nobody runs the app any more.
+        """Be as ready as can be until ``called``; with ``watches`` at most until no process runs the app any more.
 
         ``on_ready`` is called once, when everything is prepared. A standby that watches has copies of the state and of
         the served rows, and keeps them in step; they may be on another machine than the engine that runs.

@@ -23,11 +23,12 @@ import pyarrow as pa
 from headwater.log.schema.row_conversion import to_rows
 from headwater.views.compiler.algebra.finality import CLOSES
 from headwater.views.compiler.algebra.nondeterminism import Nondeterminism, open_columns
-from headwater.views.compiler.plan import TimedStage, ViewPlan
+from headwater.views.compiler.plan import MatchStage, TimedStage, ViewPlan
 from headwater.views.event_time.progress import EventTimeProgress
 from headwater.views.serving.snapshot import RelationSnapshot
 from headwater.views.spark.topic_scan import quoted
-from headwater.views.state.algebra import consolidate, expand, negate, select, union, with_weight
+from headwater.views.stages.match_rows import match_frame
+from headwater.views.state.algebra import SHOWN, consolidate, expand, negate, select, union, with_weight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,6 +108,12 @@ def computed(view: PreparedView, contents: RelationSnapshot, answers: dict[str, 
         return result
     for name in plan.reads:
         _in_time(name, view, contents, answers[name]).createOrReplaceTempView(quoted(name))
+    for stage in plan.stages:
+        if isinstance(stage, MatchStage):
+            matches = match_frame(stage, contents.spark.sql(stage.input)).where(SHOWN)
+            matches.select(*(quoted(column.name) for column in stage.columns)).createOrReplaceTempView(
+                quoted(stage.name)
+            )
     answer = contents.spark.sql(plan.inner or plan.batch)
     if "session_window" in plan.sql.lower():
         # Spark 4.3 looks at conditions on a session before it has joined rows to sessions: it must not see them here.

@@ -22,6 +22,7 @@ from headwater.log.contract import EventLog
 from headwater.log.event_time import capture_markers
 from headwater.log.schema.ddl import parse_view_ddl
 from headwater.views import thresholds
+from headwater.views.compiler.frontend.bloom_filters import write_out_blooms
 from headwater.views.compiler.frontend.metadata_columns import may_name_metadata, write_out_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
 from headwater.views.compiler.plan import WEIGHT, Relation
@@ -104,7 +105,11 @@ class RelationSnapshot:
 
     def weighted(self, name: str) -> DataFrame:
         """The weighted rows of a relation that has a state."""
-        return self._trace(name, self.manifest.relations[name]).frame(self.spark)
+        return self.trace(name).frame(self.spark)
+
+    def trace(self, name: str) -> Trace:
+        """The trace of a relation that has a state, for reading."""
+        return self._trace(name, self.manifest.relations[name])
 
     def from_log(self, name: str) -> DataFrame:
         """A topic's or table's rows, from the log alone, up to the manifest's frontier."""
@@ -150,7 +155,7 @@ class RelationSnapshot:
 
     def reply(self, sql: str, *, push_down: bool = True) -> QueryReply:
         """Run a query over relations by their names, and tables of attached stores by theirs."""
-        sql = self._with_metadata(sql)
+        sql = self._written_out(sql)
         read = parsed_query(sql)
         if any(table.args.get("version") for tree in read for table in tree.find_all(exp.Table)):
             raise InvalidQuery(
@@ -166,8 +171,12 @@ class RelationSnapshot:
         self.show(tables_in(sql))
         return QueryReply(self.run(sql))
 
-    def _with_metadata(self, sql: str) -> str:
-        """The query over relations that have the metadata columns which it names."""
+    def _written_out(self, sql: str) -> str:
+        """The query over relations that have the metadata columns which it names, without Bloom filters."""
+        try:
+            sql = write_out_blooms(sql).sql
+        except InvalidView as error:
+            raise InvalidQuery(error.message, detail=error.detail, hint=error.hint) from None
         if not may_name_metadata(sql):
             return sql
         relations = {name: base.relation for name, base in self.inputs.items() if name == base.topic.name}

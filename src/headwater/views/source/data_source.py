@@ -57,10 +57,10 @@ LOST = (
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
+def without_traceback() -> Iterator[None]:
     """Let a user's mistake reach the user as its message, without the stack of this worker before it.
 
-    The variable is PySpark's own; the worker process ends with the exception, so nobody else is affected.
+    The variable is PySpark's own; the worker process ends with the exception, so nothing else is affected.
     """
     try:
         yield
@@ -79,18 +79,18 @@ class TopicSource(DataSource):
 
     def schema(self) -> str:
         """The topic's columns, as Spark DDL. Asked for once, by ``load``."""
-        with told_plainly():
+        with without_traceback():
             options = SourceOptions.parse(self.options)
             return to_ddl(source_schema(open_topic(options.home, options.topic), options))
 
     def reader(self, schema: StructType) -> TopicReader:
         """A bounded read. Called while Spark plans."""
-        with told_plainly():
+        with without_traceback():
             return TopicReader(SourceOptions.parse(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:
         """An unbounded read. Called when the query starts, and again for its tasks."""
-        with told_plainly():
+        with without_traceback():
             return TopicStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
 
 
@@ -125,7 +125,7 @@ class TopicReader(DataSourceReader):
 
     def partitions(self) -> Sequence[ReadTask]:
         """The tasks. Called once per frame: here "latest" becomes offsets."""
-        with told_plainly():
+        with without_traceback():
             topic = open_topic(self.options.home, self.options.topic)
             check_types(topic, self.columns)
             start, stop = bounded(topic, self.options)
@@ -148,7 +148,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         """Where a query without a checkpoint begins."""
-        with told_plainly():
+        with without_traceback():
             topic = self._topic()
             check_types(topic, self.columns)
             start = _place(topic, self.options.starting, default="earliest")
@@ -161,7 +161,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next trigger ends. Called many times a second."""
-        with told_plainly():
+        with without_traceback():
             topic = open_topic(self.options.home, self.options.topic, age=POLL_AGE)
             begin, end = _numbers(start), self.target or topic.log.cut([topic])[topic.name]
             for number in end:
@@ -173,18 +173,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, int]:
         """How far the topic reaches; for the query's progress."""
-        with told_plainly():
+        with without_traceback():
             return _text(open_topic(self.options.home, self.options.topic, age=POLL_AGE).end_offsets())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From here on the end stands still. Called once, by ``trigger(availableNow=True)``."""
-        with told_plainly():
+        with without_traceback():
             topic = self._topic()
             self.target = topic.log.cut([topic])[topic.name]
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[ReadTask]:
         """The tasks of a trigger; after a restart, of the same trigger again."""
-        with told_plainly():
+        with without_traceback():
             topic = self._topic()
             begin, stop = _numbers(start), _numbers(end)
             begin, stop = _within(topic, begin, self.options), _within(topic, stop, self.options)
@@ -201,7 +201,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def read_ranges(options: SourceOptions, columns: pa.Schema, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
     """The rows of these ranges as record batches of exactly these columns."""
-    with told_plainly():
+    with without_traceback():
         topic = open_topic(options.home, options.topic)
         check_types(topic, columns)
         for wanted in ranges:

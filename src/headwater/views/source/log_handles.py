@@ -4,7 +4,7 @@ What it is: one ``Log`` per home and process, opened when a reader first needs i
 offsets many times a second, and opening each time would cost more than the answer.
 Invariants: nothing is made (a wrong path is an error, not a new home); a forked process opens its own; a home that was
 removed and created again under the same path is opened again.
-Not here: the user's own ``Log``, which nobody but the user opens and closes. No pyspark.
+Not here: the user's own ``Log``, which only the user opens and closes. No pyspark.
 Read next: ``data_source.py``.
 """
 

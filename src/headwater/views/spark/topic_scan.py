@@ -1,6 +1,6 @@
 """Exact ranges of a topic as a DataFrame, with Spark reading the sealed files itself.
 
-What it is: ``read_range``, for whoever knows the offsets (the tick): Parquet natively, the rest as Arrow.
+What it is: ``read_range``, for callers that know the offsets (the tick): Parquet natively, the rest as Arrow.
 Invariants: the frame holds each row of the range once, in the topic's latest schema; a file's bytes were compared with
 the catalog's checksum before Spark gets its path, and Spark verifies the checksum of each page it reads, so damage is
 an error and never data; the frame does not change when the topic grows.
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from headwater.errors import Unavailable
 from headwater.log.contract import Capability, EventTopic
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress, progress_of_batch
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import METADATA_SCHEMA
 from headwater.log.storage.file_listing import FileList, Range, SealedFile
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.log.topic import Topic
+    from headwater.views.source.range_reports import RangeReports
 
 SYSTEM = pa.schema(
     [
@@ -205,34 +207,50 @@ def _by_executors(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range
     interpreter of the executors and none of the packages that were sent to them.
     """
     from headwater.views.source.offset_ranges import tasks
+    from headwater.views.source.range_reports import reports_of
     from headwater.views.spark.scans import of_unknown_size
 
     shares = [tuple(share) for share in tasks(ranges)] or [()]
-    read = functools.partial(_read_shares, str(topic.log.address), topic.name, shares, shape)
-    return of_unknown_size(spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, to_ddl(shape)))
+    reports = reports_of(spark) if topic.settings.event_time else None
+    read = functools.partial(_read_shares, str(topic.log.address), topic.name, shares, shape, reports)
+    # The numbers of the shares are of unknown size, and so then is what is read. (Said of the rows themselves it would
+    # cost a copy of each: 1 µs of Java's.)
+    return of_unknown_size(spark.range(0, len(shares), 1, len(shares))).mapInArrow(read, to_ddl(shape))
 
 
 def _read_shares(
-    address: str, name: str, shares: Sequence[Sequence[Range]], shape: pa.Schema, numbers: Iterable[pa.RecordBatch]
+    address: str,
+    name: str,
+    shares: Sequence[Sequence[Range]],
+    shape: pa.Schema,
+    reports: RangeReports | None,
+    numbers: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some shares, which come by their numbers; called on an executor."""
+    """The rows of some shares, which come by their numbers, and a report of each range; called on an executor."""
     from headwater.views.source.log_handles import open_topic
 
     topic = open_topic(address, name)
+    time = topic.settings.event_time if reports is not None else None
+    names = list(dict.fromkeys([*shape.names, time, "_appended_at", "_producer"] if time else shape.names))
     for wanted in (each for batch in numbers for number in batch.column(0).to_pylist() for each in shares[number]):
-        position = wanted.start
-        for batch in topic.read_partition(wanted.partition, wanted.start, stop=wanted.stop, columns=shape.names):
+        position, progress = wanted.start, dict[int, ProducerProgress]()
+        for batch in topic.read_partition(wanted.partition, wanted.start, stop=wanted.stop, columns=names):
             position = batch.next_offset
-            if batch.num_rows:
-                yield batch.data.cast(shape)
+            if not batch.num_rows:
+                continue
+            if time:
+                progress = merge_progress(progress, progress_of_batch(batch.data, time))
+            yield batch.data.select(shape.names).cast(shape)
         if position < wanted.stop:
             topic.check_bounds(wanted.partition, wanted.stop, position)
+        if reports is not None:
+            reports.add(name, wanted, progress)
 
 
 def _through_log(spark: SparkSession, topic: EventTopic, ranges: Sequence[Range], shape: pa.Schema) -> DataFrame:
     """A range of a log that has no files for Spark: a few messages are read here, many by the workers."""
     if sum(each.stop - each.start for each in ranges) > LOCAL_OFFSETS_MAX:
-        return _through_workers(spark, topic, ranges, shape)
+        return _by_executors(spark, topic, ranges, shape)
     return _local(spark, topic, ranges, shape)
 
 

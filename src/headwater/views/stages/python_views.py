@@ -31,6 +31,7 @@ from headwater.views.compiler.plan import (
     ViewPlan,
 )
 from headwater.views.spark.topic_scan import quoted
+from headwater.views.stages.search_views import SearchFunction, search_plan
 from headwater.views.stages.stage_schemas import Analyser, StageSchema, arrow_schema, columns_of
 from headwater.views.view_declaration import ViewDeclaration
 
@@ -69,6 +70,8 @@ def function_plan(
     """The plan of a view by function over relations of these schemas, and the shape of its one stage."""
     function = declared.function
     assert function is not None
+    if isinstance(function, SearchFunction):
+        return search_plan(declared, schemas)
     frames = [analyser.sessions.empty(analyser.sessions.small, schemas[name]) for name in declared.inputs]
     result = _called(declared, frames)
     schema = arrow_schema(result.schema)

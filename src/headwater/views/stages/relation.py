@@ -230,11 +230,14 @@ class TickRelation:
         if both.local is not None:
             return BoundRows.of(expand(consolidate(both.local), columns))
         if self.trace is None:
-            every, changes = self.schema.names, self.changes
-            return BoundRows(
-                shape, changes.rows, None, lambda spark: expand(consolidate(changes.frame(spark), every), columns)
-            )
+            return BoundRows(shape, self.changes.rows, None, lambda spark: self._changes_as_bag(spark, columns))
         return BoundRows(shape, before.count + changed.count, None, lambda spark: self._bag_frame(spark, columns))
+
+    def _changes_as_bag(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
+        frame, every = self.changes.frame(spark), self.schema.names
+        if self.changes.plain:  # in one pass: what was never taken back need not be added up, nor repeated
+            return frame.select(*map(quoted, columns))
+        return expand(select(frame, every) if not self.changes.has_negative else consolidate(frame, every), columns)
 
     def bag_of(self, columns: Sequence[str], key: Sequence[str], keys: pa.Table) -> BoundRows | None:
         """The bag of exactly the rows whose ``key`` columns equal a row of ``keys``; None when Spark must look."""

@@ -28,6 +28,7 @@ from headwater.views.compiler.plan import (
     LeadingStage,
     Leaf,
     LeafContent,
+    MatchStage,
     Stage,
     Term,
     WholeStage,
@@ -36,10 +37,14 @@ from headwater.views.spark.scans import fitted
 from headwater.views.spark.spark_errors import row_failures
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.spark.worker_errors import told_by_worker
+from headwater.views.stages.bucket_runs import bucket_runs
 from headwater.views.stages.large_groups import OUT_OF_RANGE, LargeGroups
 from headwater.views.stages.leading_run import LeadingRun
+from headwater.views.stages.match_run import MatchRun
 from headwater.views.stages.python_views import RowFunctionStage
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
+from headwater.views.stages.search_run import search_changes
+from headwater.views.stages.search_views import SearchStage
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
 from headwater.views.stages.view_sessions import ViewSessions
@@ -102,9 +107,8 @@ class StageRun:
 
         The terms of a join have such rows, once with +1 and once with -1: a row that came beside one that left.
         """
-        joins = isinstance(self.stage, FlowStage | AccumulateStage) and any(
-            len(term.leaves) > 1 for term in self.stage.terms
-        )
+        terms = self.stage.terms if isinstance(self.stage, FlowStage | AccumulateStage) else ()
+        joins = any(len(term.leaves) > 1 for term in terms)
         return joins and not self.initial and self.keeps_all and all(source.known for source in self.sources.values())
 
     def _changes(self) -> Delta:
@@ -124,6 +128,11 @@ class StageRun:
         if isinstance(stage, LeadingStage):
             source = self.sources[stage.everything.relation]
             return LeadingRun(stage, self.shape, source, self.own, self.sessions, initial=self.initial).run()
+        if isinstance(stage, MatchStage):
+            matched = self.sources[stage.source.relation]
+            return MatchRun(stage, self.shape, matched, self.own, self.sessions).changes(self._recompute, self.initial)
+        if isinstance(stage, SearchStage):
+            return search_changes(self) or self._recompute()
         assert isinstance(stage, WholeStage)
         return self._whole(stage.sql, [(leaf, self.sources[leaf.relation].bag(leaf.columns)) for leaf in stage.inputs])
 
@@ -281,9 +290,9 @@ class StageRun:
                 return None
             return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
         if self.own is None:
-            first = self._large_groups(stage).first(sql, bound, partial_sql, combine_sql, result)
+            first = LargeGroups(stage, self.shape, self.sessions).first(sql, bound, partial_sql, combine_sql, result)
             if first.local is None:
-                return self._large_groups(stage).written(first.frame(self.sessions.large))
+                return LargeGroups(stage, self.shape, self.sessions).written(first.frame(self.sessions.large))
             nothing = self.shape.state.empty_table()
             return None if _out_of_range(first.local) else self._accumulated(stage, first.local, nothing)
         partial = self._partial(stage, sql, bound, partial_sql)
@@ -295,10 +304,7 @@ class StageRun:
                 combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
             )
             return None if _out_of_range(combined) else self._accumulated(stage, combined, before)
-        return self._large_groups(stage).added(partial, combine_sql, self.own)
-
-    def _large_groups(self, stage: AccumulateStage) -> LargeGroups:
-        return LargeGroups(stage, self.shape, self.sessions)
+        return LargeGroups(stage, self.shape, self.sessions).added(partial, combine_sql, self.own)
 
     def _result(self, in_range: bool) -> pa.Schema:
         out_of_range = [pa.field(OUT_OF_RANGE, pa.bool_())] if in_range else []
@@ -310,7 +316,7 @@ class StageRun:
         assert schema is not None
         if _small(bound):
             return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
-        return self._large_groups(stage).partial(sql, bound, partial_sql, schema)
+        return LargeGroups(stage, self.shape, self.sessions).partial(sql, bound, partial_sql, schema)
 
     def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
         """New rows of the touched groups less their old ones."""
@@ -329,6 +335,11 @@ class StageRun:
                 stage.sql, [(i.leaf, self.sources[i.leaf.relation].bag(i.leaf.columns)) for i in stage.inputs]
             )
         touched = self._touched(stage)
+        if stage.in_runs:
+            runs = self._runs(stage, touched)
+            if runs is None:
+                return self._recompute()
+            touched = runs
         if touched.count == 0:
             return Delta.nothing(self._weighted_state())
         keys = [column.name for column in stage.keys]
@@ -398,6 +409,16 @@ class StageRun:
                     return many
                 here.append(many.local)
         return BoundRows.of(distinct(pa.concat_tables(here)) if here else shape.empty_table())
+
+    def _runs(self, stage: KeyedStage, touched: BoundRows) -> BoundRows | None:
+        """The runs that the touched keys are in; None when they are too many to be looked up."""
+        if touched.local is None:
+            return None
+        (given,), (key,) = stage.inputs, touched.schema.names
+        assert given.plain is not None
+        changed = touched.local.column(key).drop_null().to_pylist()
+        runs = bucket_runs(self.sources[given.leaf.relation], given.plain[0], changed)
+        return None if runs is None else BoundRows.of(pa.table([pa.array(runs, pa.int64())], touched.schema))
 
     def _restricted(self, given: KeyedInput, touched: BoundRows) -> BoundRows:
         """The bag of an input's rows whose keys are touched."""

@@ -27,6 +27,7 @@ from headwater.views.compiler.plan import (
     KeyedStage,
     LeadingStage,
     LeafContent,
+    MatchStage,
     PlanColumn,
     Stage,
     TimedStage,
@@ -131,6 +132,8 @@ class Analyser:
             return StageSchema(
                 *(pa.schema([given.field(name) for name in names]) for names in (visible, [*visible, *hidden]))
             )
+        if isinstance(stage, MatchStage):
+            return StageSchema(arrow_of(stage.columns), arrow_of((*stage.columns, *stage.hidden)))
         if isinstance(stage, AccumulateStage):
             return self._accumulating(stage, visible)
         if isinstance(stage, LeadingStage):
@@ -153,7 +156,10 @@ class Analyser:
         names = [*visible, *(column.name for column in stage.hidden)]
         # The state's types follow from the query that reads the state: begin with the partial's and go on until the
         # answer is what was assumed.
-        assumed = pa.schema([_assumed(name, partial) for name in names])
+        shown = {column.name: column for column in stage.columns if f"b.{quoted(column.name)}" in stage.combine}
+        assumed = pa.schema(
+            [arrow_of((shown[name],)).field(0) if name in shown else _assumed(name, partial) for name in names]
+        )
         for _ in range(ROUNDS_MAX):
             self._empty("_before", assumed)
             found = self._schema(groups_compared(stage.combine, partial))

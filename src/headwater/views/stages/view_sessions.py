@@ -88,6 +88,8 @@ class ViewSessions:
         self.place: StagePlace | None = None  # of the stage that runs; None: executors see this machine's files
         self.scratch = scratch
         self.plan_cache = PlanCache(self.small)
+        self.tick = 0  # that is being computed
+        self.remembered: dict[str, Any] = {}  # what a stage keeps in memory from tick to tick, by its name
         self.rows_read = 0
         self.actions = 0
         self._numbers = itertools.count()

@@ -2,7 +2,7 @@
 
 What it is: one row per app in the catalog (its epoch and its current tick) and one per kept tick: its manifest, JSON.
 ``Manifests`` is also the contract of manifests on an object store, whose commits are copied into the same tables
-(``remote/store_manifests.py``): whoever reads manifests reads them here.
+(``remote/store_manifests.py``): every reader of manifests reads them here.
 What a manifest says of views, relations and runs is stored once for all the ticks that it holds in
 (``manifest_entries.py``), so that a tick writes what it changed. ``tick_changes`` has the rows that each tick changed
 in each view, so that no manifests are read for a lag. The rows of small runs are written with the manifest
@@ -160,7 +160,7 @@ class Manifests:
         self._released: list[Place] = []
 
     def take_over(self) -> int:
-        """Become the one process that may commit; whoever was it before no longer is. Returns the new epoch."""
+        """Become the one process that may commit, in place of the one before. Returns the new epoch."""
         with self.catalog.write(durable=True) as db:
             self._check_here(db)
             db.execute("INSERT OR IGNORE INTO apps (name, epoch, tick) VALUES (?, 0, 0)", (self.app,))

@@ -2,8 +2,8 @@
 
 What it is: one 64-bit number for the key columns of each row of an Arrow table, computed column by column with numpy.
 Invariants: values that SQL calls equal have equal hashes: 0.0 and -0.0, NaN and NaN, null and null, 7 as INT and as
-BIGINT, 1.5 as DECIMAL(2,1) and as DECIMAL(9,4). Unequal values may meet, very rarely: whoever looks up by hash gets
-perhaps too much and never too little. Hashes are for one installed version: they may change with the next.
+BIGINT, 1.5 as DECIMAL(2,1) and as DECIMAL(9,4). Unequal values may collide, very rarely: a lookup by hash may
+find too many rows and never too few. Hashes are for one installed version: they may change with the next.
 Not here: the blocks that are searched (``arrangements.py``); what makes rows of one schema equal
 (``log/schema/row_identity.py``); the hash that routes rows, which may never change (``log/storage/routing.py``).
 Read next: ``arrangements.py``.

@@ -4,7 +4,7 @@ What it is: an immutable list of runs with ways to read them: all of it by Spark
 keys on the driver (``lookup``); and the next trace, when a tick or a merge adds a run.
 Invariants: the content is the sum of the weights of equal rows over all runs, whatever their order; every trace that
 begins with the oldest run has no row with a negative sum. Traces of successive ticks share their caches, and an older
-one stays readable until its owner prunes the files. Whoever reads a run's files asks for them first: they may be on an
+one stays readable until its owner prunes the files. A reader asks for a run's files first: they may be on an
 object store. The executors of a cluster read them there themselves.
 Not here: which runs are current, which the manifest knows; when to merge (``merge.py``); relations whose state is a
 topic's own log (``log_trace.py``).
@@ -100,6 +100,16 @@ class Trace:
     def rows(self) -> int:
         """The number of weighted rows over all runs; at least the number of rows of the content's distinct rows."""
         return sum(run.rows for run in self.runs)
+
+    @property
+    def last_tick(self) -> int:
+        """The last tick that changed the content; 0: none has."""
+        return max((run.last_tick for run in self.runs), default=0)
+
+    @property
+    def lineage(self) -> object:
+        """The same object for the traces of successive ticks: of two of them, ``last_tick`` tells which is later."""
+        return self._arrangements
 
     # Reading
 

@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.log.contract import EventTopic
 from headwater.log.event_time import capture_markers, heartbeats
 from headwater.log.event_time.heartbeats import HEARTBEATS
-from headwater.log.event_time.producer_progress import merge_progress
 from headwater.views import thresholds
 from headwater.views.event_time import late_rows
 from headwater.views.event_time.progress import EventTimeProgress
-from headwater.views.event_time.range_progress import progress_in
 from headwater.views.source.offset_ranges import distance
 from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.view_sessions import ViewSessions
@@ -37,7 +35,7 @@ from headwater.views.state.manifest import Frontier, Manifest, Manifests, Relati
 from headwater.views.state.omissions import omitted_of
 from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import Traces
-from headwater.views.tick import overtaken, pausing, unprepared
+from headwater.views.tick import input_times, overtaken, pausing, unprepared
 from headwater.views.tick.built_views import BuiltViews
 from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
@@ -159,13 +157,17 @@ class TickEngine:
         untold = bool(self.lost) or not unprepared.is_told(self.manifest, self.waiting)
         if distance(begin, stop) == 0 and not self.initial and sent is None and not untold:
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        times, reached = self._moved(begin, stop, sent)
-        begin, stop = {**begin, **self._beats()}, {**stop, **reached}
+        needed = any(view.moves_by_time for view in self.running.values())
+        moved = input_times.begun(self.store, self.prepared.inputs, self.times, begin, stop, needed=needed)
+        beats = self._beats()
+        reached = beats if sent is None else moved.with_heartbeats(sent, beats.get(HEARTBEATS, {}).get(0, 0))
+        begin, stop = {**begin, **beats}, {**stop, **reached}
         if (
             distance(begin, stop) == 0 and not self.initial and not untold
         ):  # a heartbeat that speaks of rows which are not taken yet
             return TickReport(self.manifest.tick, 0, time.perf_counter() - began, frontier=stop, behind=behind)
-        evaluation = self._evaluation(self.running, self.initial, times)
+        reads = {name: view.topics for name, view in self.running.items()}
+        evaluation = self._evaluation(self.running, self.initial, moved.before_evaluation(reads))
         progress = evaluation.run(self._input_relations(self.prepared, stop, evaluation.tick), self._pool)
         self.cancellation.check()
         taken = rows_taken(self.prepared.inputs.values(), begin, stop)
@@ -173,7 +175,13 @@ class TickEngine:
         paused = self._paused_by(evaluation.failed, evaluation.views, stop, self.paused)
         initial = self.initial - set(paused)
         late = late_rows.found(evaluation, begin)
-        times = self._counted(self._standing_still(times, paused), late, stop, taken, paused)
+        times = self._counted(
+            self._standing_still(moved.after(reads, input_times.told(self.prepared.inputs)), paused),
+            late,
+            stop,
+            taken,
+            paused,
+        )
         manifest = self._commit(
             self.prepared, self.traces, stop, rows_in, restarted=initial, times=times, late=late, paused=paused
         )
@@ -262,21 +270,6 @@ class TickEngine:
         sent = heartbeats.find(self.prepared.log)
         waits = sent is not None and sent.end_offsets()[0] > self._beats().get(HEARTBEATS, {}).get(0, 0)
         return sent if waits else None
-
-    def _moved(self, begin: Frontier, stop: Frontier, sent: EventTopic | None) -> tuple[EventTimeProgress, Stops]:
-        """The times after a tick over these rows, and up to where it takes heartbeats."""
-        read = [base.topic for base in self.prepared.inputs.values()]
-        topics = {topic.name: topic for topic in read if topic.settings.event_time}
-        came = progress_in(self.store.spark, topics, begin, stop)
-        reached = self._beats()
-        if sent is not None:
-            start = reached.get(HEARTBEATS, {}).get(0, 0)
-            until, paces = heartbeats.taken(sent, start, sent.end_offsets()[0], {name: stop[name] for name in topics})
-            reached = {HEARTBEATS: {0: until}}
-            came = {name: merge_progress(came[name], paces.get(name, {})) for name in topics}
-        reads = {name: view.topics for name, view in self.running.items()}
-        settings = {name: topic.settings for name, topic in topics.items()}
-        return self.times.moved(came, settings, reads), reached
 
     def _counted(
         self,

@@ -154,6 +154,7 @@ class Evaluation:
         began = time.perf_counter()
         sessions = view.sessions
         sessions.count_anew()
+        sessions.tick = self.tick
         initial = view.name in self.initial
         for stage in view.plan.stages:
             if self.on_stage is not None:

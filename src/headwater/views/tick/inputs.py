@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.log.contract import Capability, EventLog, EventTopic
+from headwater.log.event_time.producer_progress import ProducerProgress, merge_progress, progress_of_batch
 from headwater.views import thresholds
 from headwater.views.compiler.frontend.as_of import APPENDED, DELETED, OFFSET, VERSIONS, versions_of
 from headwater.views.compiler.frontend.metadata_columns import METADATA, metadata_of
@@ -102,6 +103,8 @@ class InputRelation:
             self.kind = InputKind.LOG
         self.omitted: Omitted = {}  # records that views leave out, as the manifest says
         self.rows_taken = 0  # by the last tick; at most so many where Spark reads them
+        # How far producers are in event time in what the driver read last; of a log whose files do not say it.
+        self.progress: dict[int, ProducerProgress] | None = None
         self.rows_per_offset = 1.0  # as the rows that wait tell, where an offset is not a row
         self.changes_only = changes_only  # stages read only its changes, never its content: see ``prepare.py``
 
@@ -190,6 +193,7 @@ class InputRelation:
         With ``sessions`` whose place is an object store, executors compute what many rows change.
         """
         self.rows_taken = 0
+        self.progress = None
         if _offsets(start, stop) == 0:
             return Delta.nothing(weighted_schema(self.schema))
         if sessions is not None and sessions.place is not None and self._is_large(start, stop):
@@ -253,13 +257,18 @@ class InputRelation:
 
     def read(self, start: Mapping[int, int], stop: Mapping[int, int], columns: list[str]) -> pa.Table:
         """The records of a range, as they are: of the topic's columns and the marks."""
-        shape = self._shape(columns)
-        batches = [
-            batch
-            for number in sorted(stop)
-            if stop[number] > start.get(number, 0)
-            for batch in self._batches(number, start.get(number, 0), stop[number], shape)
-        ]
+        shape, time = self._shape(columns), self.topic.settings.event_time
+        told = time is not None and not self.is_in_files
+        names = list(dict.fromkeys([*shape.names, str(time), "_appended_at", "_producer"])) if told else shape.names
+        batches: list[pa.RecordBatch] = []
+        self.progress = {} if told else None
+        for number in sorted(stop):
+            if stop[number] <= start.get(number, 0):
+                continue
+            for batch in self.topic.read_partition(number, start.get(number, 0), stop=stop[number], columns=names):
+                if self.progress is not None:
+                    self.progress = merge_progress(self.progress, progress_of_batch(batch.data, str(time)))
+                batches.append(without(batch, self.omitted).select(shape.names).cast(shape))
         table = pa.Table.from_batches(batches, schema=shape)
         self.rows_taken = table.num_rows
         return table
@@ -299,6 +308,20 @@ class InputRelation:
         assert trace is not None
         held = matching(trace.lookup(list(self.key), keys, self.schema.names), self.key, keys)
         return consolidate(union(*latest, negate(held)))
+
+    @property
+    def is_in_files(self) -> bool:
+        """Whether Spark reads the log's own files, whose statistics tell of times."""
+        return Capability.NATIVE_FILES in self.topic.log.capabilities
+
+    def is_for_tasks(self, start: Mapping[int, int], stop: Mapping[int, int], *, by_executors: bool) -> bool:
+        """Whether the range is in no file, and tasks read its rows and not the driver.
+
+        ``by_executors``: they also write what is kept of the input.
+        """
+        if self.is_in_files or not (self.is_log_backed or by_executors):
+            return False
+        return self._is_large({number: start.get(number, 0) for number in stop}, stop)
 
     def _is_large(self, start: Mapping[int, int], stop: Mapping[int, int]) -> bool:
         """Whether Spark reads the range: its rows are too many for the driver, or may be."""

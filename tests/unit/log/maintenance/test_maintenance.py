@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,7 @@ from headwater.errors import ClosedError
 from headwater.log.home import Log
 from headwater.log.maintenance.maintenance import maintain
 from headwater.testing import ManualClock
-
-
-def until(condition: object, *, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
+from tests.waiting import eventually
 
 
 def test_a_segment_older_than_segment_ms_max_is_ended_and_sealed(log: Log, clock: ManualClock) -> None:
@@ -32,7 +25,7 @@ def test_a_segment_older_than_segment_ms_max_is_ended_and_sealed(log: Log, clock
 
     assert young.steps == ()
     assert report.steps[0].action == "roll"
-    until(lambda: topic.describe()["partitions"][0]["sealed_segments"] == 1)
+    eventually(lambda: topic.describe()["partitions"][0]["sealed_segments"] == 1)
     assert log.maintain().steps == ()
 
 
@@ -108,22 +101,22 @@ def test_a_process_that_stays_cares_by_itself(tmp_path: Path, clock: ManualClock
 
         clock.advance(1)
 
-        until(lambda: topic.start_offsets() == {0: 1})
+        eventually(lambda: topic.start_offsets() == {0: 1})
 
 
 def test_without_an_interval_nothing_happens_by_itself_and_opening_starts_no_thread(tmp_path: Path) -> None:
-    def caretakers() -> int:
-        return sum(thread.name == "headwater-caretaker" for thread in threading.enumerate())
+    def maintainers() -> int:
+        return sum(thread.name == "headwater-maintenance" for thread in threading.enumerate())
 
-    before = caretakers()
+    before = maintainers()
     with Log(tmp_path / "a") as log, Log(tmp_path / "b", maintenance_interval=None) as other:
-        opened = caretakers()
+        opened = maintainers()
         log.topic("t", "x INT")
         other.topic("t", "x INT")
 
         assert opened == before
-        assert caretakers() == before + 1
-    assert caretakers() == before
+        assert maintainers() == before + 1
+    assert maintainers() == before
 
 
 def test_a_closed_log_is_not_cared_for(log: Log) -> None:

@@ -12,6 +12,7 @@ from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage import frame_index
+from tests.waiting import eventually
 
 
 def test_a_handle_does_not_keep_reading_what_was_compacted_away(log):
@@ -119,7 +120,7 @@ def test_a_follower_ends_when_its_log_is_closed(tmp_path):
     follower = threading.Thread(target=lambda: seen.extend(numbers(topic.rows(follow=True))))
     follower.start()
     topic.append([{"n": 1}])
-    wait_until(lambda: seen or topic.log.waker.count())
+    eventually(lambda: seen or topic.log.waker.count())
 
     log.close()
     follower.join(timeout=30)
@@ -169,13 +170,6 @@ def test_an_idle_follower_uses_next_to_no_processor_time(tmp_path):
 
         assert used < 0.25
         assert len(looks) < 20
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 30 seconds"
-        time.sleep(0.001)
 
 
 def test_a_poll_reads_of_the_index_what_came_since(log, monkeypatch):

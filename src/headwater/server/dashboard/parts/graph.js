@@ -13,6 +13,7 @@ const WIDE = { width: 178, room: 74 }; // room is between layers
 const NARROW = { width: 142, room: 34 };
 const PLOT = 50; // the width of the little plot in a node
 const SINK_TICKS = 5; // the height of a sink's line at least: one tick behind is nothing to worry about
+const FEEDS = new Set(["capture", "inlet", "aggregate"]); // what writes to topics, and stands before them
 const phone = matchMedia("(max-width: 720px)");
 
 let { width: WIDTH, room: ROOM } = WIDE;
@@ -54,8 +55,8 @@ function content(/** @type {boolean} */ internal) {
 }
 
 function placed(/** @type {GraphNode[]} */ nodes, /** @type {Edge[]} */ edges) {
-  const fed = nodes.some((node) => node.kind === "capture" || node.kind === "inlet");
-  const least = /** @type {Record<string, number>} */ ({ capture: 0, inlet: 0, topic: fed ? 1 : 0, table: fed ? 1 : 0, view: fed ? 2 : 1 });
+  const fed = nodes.some((node) => FEEDS.has(node.kind));
+  const least = /** @type {Record<string, number>} */ ({ topic: fed ? 1 : 0, table: fed ? 1 : 0, view: fed ? 2 : 1 });
   const wanted = nodes.map((node) => ({ id: node.id, least: least[node.kind] ?? 0, last: node.kind === "sink" }));
   const { layers, cellOf, bends } = arranged(wanted, edges);
   const cell = (/** @type {string} */ id) => /** @type {Cell} */ (cellOf.get(id));
@@ -116,9 +117,9 @@ function flow(/** @type {any} */ edge) {
     return { speed: rowRate(name), label: "" }; // its lag is in the node
   }
   if (kind === "view") return { speed: changeRate(name), label: "" };
-  // A captured table has no other writer; a topic may have others beside its inlet.
-  const speed = kind === "inlet" ? growth(`inlet:${name}`) : rowRate(kind === "capture" ? toName : name);
-  return { speed, label: speed && (kind === "capture" || kind === "inlet") ? rate(speed) : "" };
+  // A captured table and a history have no other writer; a topic may have others beside its inlet.
+  const speed = kind === "inlet" ? growth(`inlet:${name}`) : rowRate(FEEDS.has(kind) ? toName : name);
+  return { speed, label: speed && FEEDS.has(kind) ? rate(speed) : "" };
 }
 
 const split = (/** @type {string} */ id) => [id.slice(0, id.indexOf(":")), id.slice(id.indexOf(":") + 1)];
@@ -145,6 +146,7 @@ const ADDRESS = {
   group: (node) => `/groups/${part(node.topic)}/${part(node.name)}`,
   capture: (node) => `/captures/${part(node.name)}`,
   inlet: (node) => `/inlets/${part(node.name)}`,
+  aggregate: (node) => `/aggregates/${part(node.name)}`,
 };
 
 const part = encodeURIComponent;
@@ -188,7 +190,16 @@ function little(/** @type {number[]} */ values, /** @type {number} */ least) {
 }
 
 /** @type {Record<string, string>} */
-const KINDS = { capture: "database", inlet: "inlet", topic: "topic", table: "table", view: "view", sink: "sink", group: "group" };
+const KINDS = {
+  aggregate: "aggregate",
+  capture: "database",
+  inlet: "inlet",
+  topic: "topic",
+  table: "table",
+  view: "view",
+  sink: "sink",
+  group: "group",
+};
 const kindOf = (/** @type {GraphNode} */ node) => (node.kind === "sink" || node.kind === "inlet" ? node.type : KINDS[node.kind]);
 const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
 
@@ -242,6 +253,11 @@ function about(/** @type {GraphNode} */ node) {
         .map(([, value]) => value)
         .slice(-60),
     };
+  }
+  if (node.kind === "aggregate") {
+    const told = status.aggregates.find((each) => each.name === node.name)?.commands;
+    const refused = told?.rejected ? `${brief(told.rejected)} rejected` : "";
+    return { first: counted(node.commands.length, "command"), second: refused };
   }
   if (node.kind === "capture") return { first: counted(node.tables.length, "table") };
   const found = status.inlets.find((each) => each.name === node.name);

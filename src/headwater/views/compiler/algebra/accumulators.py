@@ -5,10 +5,10 @@ aggregate's value is read off it. All of it is SQL that Spark runs inside the st
 Invariants: numbers do not drift. What is kept is an integer or a decimal, so that adding a row and taking it away
 again leaves exactly what was there before, whatever the order; the value has the type that Spark's own aggregate
 has, and fails where Spark's fails (a total that does not fit its type).
-Not here: aggregates that are computed anew from the rows of a touched group (min and max of rows that may go,
+Not here: aggregates that are computed anew from the rows of a touched group (min, max and sketches of rows that may go,
 percentiles, collect_list, …): for those ``accumulator`` gives None. Sums of DOUBLE are a matter of their own
-(``exact_sums.py``).
-Read next: ``exact_sums.py``, then ``plan.py``'s ``AccumulateStage``.
+(``exact_sums.py``), and so are sketches (``sketches.py``).
+Read next: ``exact_sums.py``, ``sketches.py``, then ``plan.py``'s ``AccumulateStage``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from headwater.views.compiler.algebra.exact_sums import IS_HEAVY, LIGHT_WEIGHT, ExactSum, spark_sql, spelled_sql
+from headwater.views.compiler.algebra.sketches import sketch
 from headwater.views.compiler.sql.builtin_functions import aggregate_name
+from headwater.views.compiler.sql.dialect import text
 
 DECIMAL_PRECISION_MAX = 38
 # Spark adds two DECIMAL(38, s) as DECIMAL(38, s) up to this scale; above it the sum loses a digit.
@@ -55,6 +57,12 @@ class Accumulator:
     # (``exact_sums.py``). ``out_of_range`` is true where a row is heavy, too.
     in_range: Accumulator | None = None
     out_of_range: str = ""
+    # Of sketches (``sketches.py``), of which one value is kept. ``gathers``: the merge is an aggregate over ``{u0}``,
+    # which stands for what was kept before, if anything was, and for the tick's. ``repeats``: a row that is there twice
+    # is to be given twice.
+    is_sketch: bool = False
+    gathers: bool = False
+    repeats: bool = False
 
     def partial(self, xs: tuple[str, ...]) -> tuple[exp.Expr, ...]:
         """Aggregate expressions over the columns ``xs`` and ``_weight``: the differences that a tick makes.
@@ -81,6 +89,18 @@ class Accumulator:
         names |= {f"p{number}": name for number, name in enumerate(partial)}
         return tuple(spelled_sql(template, **names) for template in self.merges)
 
+    def gathered(self, both: tuple[str, ...]) -> tuple[exp.Expr, ...]:
+        """What is kept after the tick, as aggregates over a column of what was kept before and of the tick's.
+
+        >>> import sqlglot
+        >>> from headwater.views.compiler.sql.dialect import SparkAsWritten, text
+        >>> call = sqlglot.parse_one("bitmap_or_agg(a)", read=SparkAsWritten)
+        >>> kept = accumulator(call, ("BINARY",), append_only=True)
+        >>> [text(part) for part in kept.gathered(("_a0",))]
+        ['bitmap_or_agg(_a0)']
+        """
+        return tuple(spelled_sql(template, **{"u0": name}) for template, name in zip(self.merges, both, strict=True))
+
     def is_out_of_range(self, before: tuple[str, ...], partial: tuple[str, ...]) -> exp.Expr:
         """Whether the ``in_range`` form does not hold for a group."""
         names = {f"b{number}": name for number, name in enumerate(before)}
@@ -104,7 +124,7 @@ def accumulator(
 ) -> Accumulator | None:
     """The accumulator of an aggregate, with or without its FILTER; None when it has none.
 
-    ``argument_types`` are the types of the aggregate's arguments in Spark's words; None is a type nobody knows.
+    ``argument_types`` are the types of the aggregate's arguments in Spark's words; None is an unknown type.
     ``append_only`` says that rows are only ever added to what is aggregated.
 
     >>> import sqlglot
@@ -126,8 +146,9 @@ def accumulator(
     kind = argument_types[0] if argument_types else None
     if name == "count":
         return _count(arguments, condition)
-    if len(arguments) != 1:
-        return None
+    united = _sketch(name, arguments, condition, kind) if append_only else None
+    if united is not None or len(arguments) != 1:
+        return united
     argument = arguments[0]
     if name in ("count_if", "bool_or", "bool_and") and kind is not None and kind.upper() != "BOOLEAN":
         argument = exp.cast(argument.copy(), "BOOLEAN")  # as Spark does: every('yes')
@@ -229,6 +250,32 @@ def _extreme(argument: exp.Expr, kind: str | None, name: str) -> Accumulator:
     # LEAST and GREATEST pass over nulls and hold NaN for the largest number, as MIN and MAX do.
     pick = "LEAST" if name == "min" else "GREATEST"
     return Accumulator((argument,), (kind,), (f"{name.upper()}({{x0}})",), (f"{pick}({{b0}}, {{p0}})",), "{a0}")
+
+
+def _sketch(name: str, arguments: list[exp.Expr], condition: exp.Expr | None, kind: str | None) -> Accumulator | None:
+    """A sketch of rows that only come."""
+    found = sketch(name, [text(part) for part in arguments], kind)
+    if found is None or any(isinstance(part, exp.Kwarg) for part in arguments):
+        return None
+    if any(True for part in arguments[found.values :] for _ in part.find_all(exp.Column)):  # Spark refuses it
+        return None
+    values = [_filtered(part, condition) for part in arguments[: found.values]]
+    # Some sketches count nulls, so a row that the FILTER leaves out must not be given as one.
+    tests = ["_weight > 0"] if found.repeats else []
+    if condition is not None:
+        tests.append(f"{{x{len(values)}}}")
+        values.append(exp.paren(condition.copy()))
+    partial = f"{found.partial} FILTER (WHERE {' AND '.join(tests)})" if tests else found.partial
+    return Accumulator(
+        tuple(values),
+        (found.type,),
+        (partial,),
+        (found.merge,),
+        found.value,
+        is_sketch=True,
+        gathers=found.gathers,
+        repeats=found.repeats,
+    )
 
 
 def _sum(argument: exp.Expr, number: _Number) -> Accumulator | None:

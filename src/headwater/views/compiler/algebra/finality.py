@@ -20,13 +20,15 @@ from headwater.durations import UNITS_US, parse_us
 from headwater.errors import InvalidDeclaration
 from headwater.views.compiler.algebra.event_time_columns import is_event_time, window_of
 from headwater.views.compiler.frontend.as_of import is_as_of
+from headwater.views.compiler.frontend.match_text import MATCH
 from headwater.views.compiler.frontend.parse import Parsed
 from headwater.views.compiler.plan import Sessions
 from headwater.views.compiler.sql.dialect import Interval
 from headwater.views.compiler.sql.dialect import SparkAsWritten as Spark
-from headwater.views.compiler.sql.expressions import Node, conjuncts, is_grouped, named
+from headwater.views.compiler.sql.expressions import Node, bare, conjuncts, is_grouped, named
 
 CLOSES = "closes__"
+MATCHES = "where a match begins may depend on every match before it"
 NO_WINDOW = "it groups without a window(…), so that none of its rows is ever final"
 
 
@@ -53,11 +55,20 @@ def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) ->
             setattr(parsed, name, _around(getattr(parsed, name), _just_after(expression.copy())))
         return _bounded(top, times, own=_interval_us(expression))
     if not isinstance(top, exp.Select) or top.args.get("limit") or top.args.get("distinct"):
-        return Finality(False, None, "only a plain SELECT, without UNION, LIMIT or DISTINCT, tells when a row is final")
+        return Finality(
+            False, None, "when a row is final follows only from a plain SELECT, without UNION, LIMIT or DISTINCT"
+        )
+    if _reads_matches(top):
+        for tree in (parsed.query, parsed.tree):
+            if isinstance(tree, exp.Select):
+                tree.append("expressions", named(_just_after(bare(CLOSES)), CLOSES))
+        return Finality(True, None, MATCHES)
     if not is_grouped(top):
         time = _time_of_the_only_input(top, times)
         if time is None:
-            return Finality(False, None, "it does not tell when a row of a join is final: say so with closes=…")
+            return Finality(
+                False, None, "when a row of a join is final does not follow from the query: declare it with closes=…"
+            )
         found = _just_after(time)
     else:
         call = window_of(top)
@@ -70,6 +81,14 @@ def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) ->
         if isinstance(tree, exp.Select):
             tree.append("expressions", named(found, CLOSES))
     return _bounded(top, times, own=0)
+
+
+def _reads_matches(top: exp.Select) -> bool:
+    """Whether the rows of a query are those of one MATCH_RECOGNIZE."""
+    clause = top.args.get("from_")
+    source = clause.this if clause is not None else None
+    alone = not is_grouped(top) and not top.args.get("joins") and not top.find(exp.Window)
+    return alone and isinstance(source, exp.Table) and MATCH in source.name
 
 
 def _end(call: exp.Anonymous) -> Node:
@@ -153,7 +172,7 @@ def _bounded(top: exp.Query, times: Mapping[str, str], *, own: int | None) -> Fi
             return Finality(True, None, NO_WINDOW)
         if not is_event_time(call, top, times):
             return Finality(True, None, _not_by_event_time(call))
-        size = _length_us(call)
+        size = length_us(call)
         if size is None:
             return Finality(True, None, f"the length of {call.name.lower()} is not a plain number of units")
         reach += size
@@ -251,7 +270,7 @@ def _interval_us(expression: Node) -> int | None:
     return total
 
 
-def _length_us(call: exp.Anonymous) -> int | None:
+def length_us(call: exp.Anonymous) -> int | None:
     """The length of window(at, '1 minute', …), or the gap of session_window(at, '1 minute')."""
     if len(call.expressions) < 2:
         return None

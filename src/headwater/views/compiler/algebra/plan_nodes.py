@@ -142,6 +142,7 @@ class KeyedNode(PlanNode):
     depth: int = 0
     reason: str = ""  # without keys: why it is computed from everything
     numbered: LeadingNode | None = None  # what it becomes when a filter above bounds the number of the rows
+    in_runs: bool = False  # the key is a number, and a change touches all numbers of its run
 
     def absorbs(self, outputs: Mapping[str, Node], conditions: tuple[Node, ...]) -> bool:
         # Expressions over numbered rows wait: a filter above them may still tell the bound.
@@ -212,6 +213,8 @@ class CompileContext:
         self.describe = describe
         self.sql = sql  # as the user wrote it, for errors
         self.drafts: dict[str, PlanNode] = {}
+        self.notes: list[str] = []  # for people, of the plan
+        self.kept_otherwise: set[str] = set()  # what the stages keep that those of older versions did not
         self.compile: Callable[[exp.Query], Flow]
         self._counts: dict[str, int] = {}
         self._described: dict[tuple[object, ...], tuple[PlanColumn, ...]] = {}

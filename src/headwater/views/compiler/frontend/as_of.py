@@ -66,7 +66,7 @@ def is_as_of(mention: Node) -> bool:
 
 
 def check_as_of(tree: exp.Query, relations: Mapping[str, Relation], sql: str, opaque: str | None) -> None:
-    """Refuses what cannot be looked up as it was, and places where nobody could say when."""
+    """Refuses tables whose past versions are not kept, and places where the time is not known."""
     known = {name.lower(): relation for name, relation in relations.items()}
     own = {definition.alias.lower() for definition in tree.find_all(exp.CTE)}
     for mention in tree.find_all(exp.Table, bfs=False):
@@ -157,7 +157,7 @@ def check_moments(query: exp.Query, sql: str) -> None:
                         refuse(
                             sql,
                             mention,
-                            f'AS OF must be told by what stands to its left, and "{mention.table}" does not',
+                            f'the time of AS OF must come from a table to its left, and "{mention.table}" is not one',
                             f"To the left are: {', '.join(sorted(left))}.",
                         )
             left.add(join.this.alias_or_name)

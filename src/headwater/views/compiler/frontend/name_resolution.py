@@ -60,7 +60,7 @@ class Qualified:
 def check_tables(
     query: exp.Query, relations: Mapping[str, Relation], sql: str, *, view: str, waiting: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The relations a query reads, in order of mention. Refuses those nobody knows."""
+    """The relations a query reads, in order of mention. Refuses unknown ones."""
     known = {name.lower(): relation.name for name, relation in relations.items()}
     found: dict[str, None] = {}
     for mention in mentions(query):
@@ -81,7 +81,7 @@ def unknown_table(
     view: str,
     waiting: Mapping[str, str],
 ) -> NoReturn:
-    """Refuses a name that nobody knows."""
+    """Refuses an unknown name."""
     found_circle = circle(view, whole, waiting)
     if found_circle is not None:
         refuse(sql, place, *found_circle, table=whole)

@@ -18,11 +18,15 @@ from headwater.views.compiler.algebra.accumulators import Accumulator, accumulat
 from headwater.views.compiler.algebra.flow import Flow, Product, to_query
 from headwater.views.compiler.algebra.plan_nodes import AccumulateNode, CompileContext, Unsupported
 from headwater.views.compiler.algebra.select_block import SelectBlock, output_names, renaming
+from headwater.views.compiler.algebra.sketches import NOT_UNITED, is_sketch
 from headwater.views.compiler.frontend.time_windows import CALLS, OnePiece, is_call, is_session
 from headwater.views.compiler.operators.extremes import extremes
 from headwater.views.compiler.operators.grouping import expand_distinct, expand_sets, group_expressions
 from headwater.views.compiler.operators.keyed_stages import keyed, keyed_input
+from headwater.views.compiler.operators.registers import COUNTED, ERROR_MIN, expand_registers
+from headwater.views.compiler.operators.session_buckets import BUCKET, bucket_of
 from headwater.views.compiler.plan import PlanColumn
+from headwater.views.compiler.sql.builtin_functions import aggregate_name
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import (
     WRAPPERS,
@@ -57,12 +61,16 @@ def aggregate(block: SelectBlock) -> None:
     if session is not None:  # told by all rows of the other groups
         _read_from(block, _by_group(block, groups, calls, session), groups, calls)
         return
-    if expand_distinct(block, groups, calls, aggregate=aggregate, accumulates=_accumulates):
+    by_value = expand_distinct(block, groups, calls, aggregate=aggregate, accumulates=_accumulates)
+    if by_value or expand_registers(block, groups, calls, aggregate=aggregate, accumulates=_accumulates):
+        by_value = True
         groups, calls = group_expressions(block.rest, aggregates)[0], _distinct_calls(block.rest)
     flow = _accumulate(block, groups, calls)
     if flow is None and not groups:
         flow = extremes(block, calls, aggregate)
-    flow = flow or _by_group(block, groups, calls)
+    if flow is None:
+        block.workshop.notes += _sketch_notes(block, calls) if not by_value else []
+        flow = _by_group(block, groups, calls)
     _read_from(block, flow, groups, calls)
 
 
@@ -74,10 +82,16 @@ def _distinct_calls(select: exp.Select) -> list[Node]:
     return found
 
 
-def arguments(call: Node) -> list[Node]:
-    """The arguments of an aggregate call."""
+def unwrapped(call: Node) -> Node:
+    """An aggregate call without its FILTER or WITHIN GROUP."""
     while isinstance(call, WRAPPERS):
         call = call.this
+    return call
+
+
+def arguments(call: Node) -> list[Node]:
+    """The arguments of an aggregate call."""
+    call = unwrapped(call)
     given = (
         list(call.expressions)
         if isinstance(call, exp.Anonymous)
@@ -177,20 +191,54 @@ def to_select(product: Product) -> exp.Select:
     return query
 
 
+def _sketch_notes(block: SelectBlock, calls: list[Node]) -> list[str]:
+    """Why sketches are made again from all rows of a touched group."""
+    found: list[str] = []
+    names = {id(call): aggregate_name(unwrapped(call)) or "" for call in calls}
+    if not any(is_sketch(name) or name in NOT_UNITED for name in names.values()):
+        return found
+    can_leave = not block.workshop.is_append_only(block.product({}))
+    hindering = [call for call in calls if accumulators_of(block, [call]) is None]
+    for call in calls:
+        name = names[id(call)]
+        if name not in NOT_UNITED and not is_sketch(name):
+            continue
+        if can_leave:
+            reason = "rows can leave, and nothing can be taken out of a sketch"
+        elif name == COUNTED:
+            reason = (
+                f"its values are FLOAT or DOUBLE, its error is below {ERROR_MIN}, or a min, max or sketch is beside it"
+            )
+        elif name in NOT_UNITED:
+            reason = "Spark has no SQL that unites two of them"
+        elif call not in hindering:
+            reason = f"it stands beside {text(unwrapped(hindering[0])).replace('`', '')}"
+        elif any(isinstance(part, exp.Distinct) for part in arguments(call)):
+            reason = "its values are DISTINCT"
+        else:
+            reason = "its size is not given, or its arguments are named"
+        found.append(f"{name} is made again from all rows of a touched group, since {reason}")
+    return found
+
+
 def _by_group(block: SelectBlock, groups: list[Node], calls: list[Node], session: Node | None = None) -> Flow:
     """A stage keyed by the groups: the touched groups are aggregated anew. With a session among the groups, a stage
-    keyed by the others: a row may lengthen, join or divide any session of its key."""
+    keyed by the others: a row may lengthen, join or divide any session of its key. A session by itself is keyed by
+    buckets of time."""
     workshop = block.workshop
     within = calls if session is None else [*calls, session]
     pairs = list(dict.fromkeys((found.table, found.name) for part in within for found in columns(part)))
     names = output_names(pairs)
     outputs: dict[str, Node] = {f"g__{place}": group for place, group in enumerate(groups) if group is not session}
+    bucket = bucket_of(block, session) if session is not None and not outputs else None
+    if bucket is not None:
+        outputs[BUCKET] = bucket
     keys = tuple(outputs)
     outputs |= {names[pair]: column(*pair) for pair in pairs}
     if not outputs:
         raise Unsupported("an aggregate over no column")
     alias = workshop.fresh("rows")
-    given = keyed_input(workshop, block.product(outputs), alias, keys)
+    given = keyed_input(workshop, block.product(outputs), alias, keys, stored=bucket is not None)
     change = renaming(alias, names)
     select, by = exp.Select(), exp.Group()
     for place, group in enumerate(groups):
@@ -204,9 +252,22 @@ def _by_group(block: SelectBlock, groups: list[Node], calls: list[Node], session
         select.set("group", by)
     unique = tuple(f"g__{place}" for place in range(len(groups)))
     key_columns: list[Node] = [column(alias, key) for key in keys]
-    what = _what(groups, calls)
-    reason = "session_window without another group" if session is not None else "aggregates that take every row"
-    return keyed(workshop, select, key_columns, [given], what=what, key=unique, spans=_spans(groups), reason=reason)
+    if bucket is not None:  # a session is found by the bucket that it begins in
+        key_columns = [exp.Min(this=part) for part in key_columns]
+    reason = "aggregates that take every row"
+    if session is not None:
+        reason = "session_window without another group, whose gap is not a plain number of units"
+    return keyed(
+        workshop,
+        select,
+        key_columns,
+        [given],
+        what=_what(groups, calls),
+        key=unique,
+        spans=_spans(groups),
+        reason=reason,
+        in_runs=bucket is not None,
+    )
 
 
 def _spans(groups: list[Node]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from sqlglot import exp
 from headwater.views.compiler.algebra.flow import ConstantRows
 from headwater.views.compiler.algebra.plan_nodes import Unsupported
 from headwater.views.compiler.algebra.select_block import SelectBlock
+from headwater.views.compiler.algebra.sketches import is_sketch
 from headwater.views.compiler.sql.builtin_functions import aggregate_name, distinct_values
 from headwater.views.compiler.sql.expressions import (
     Node,
@@ -118,7 +119,7 @@ def expand_sets(block: SelectBlock, groups: list[Node], sets: list[list[int]]) -
 
     As in Spark, there is no row for the empty set when there are no rows at all.
     """
-    tag = _tags(block, len(sets))
+    tag = tags(block, len(sets))
     nulled = [
         _when(tag, [number for number, each in enumerate(sets) if place in each], group)
         for place, group in enumerate(groups)
@@ -186,7 +187,7 @@ def _projected(projection: Node, change: Callable[[Node], Node]) -> Node:
     return named(unaliased(projection).transform(change), output_name(projection))
 
 
-def _tags(block: SelectBlock, count: int) -> exp.Column:
+def tags(block: SelectBlock, count: int) -> exp.Column:
     """Join the numbers 0 … count - 1: every row is repeated for each."""
     alias = block.workshop.fresh("tags")
     rows = [exp.Tuple(expressions=[exp.Literal.number(number)]) for number in range(count)]
@@ -218,12 +219,12 @@ def expand_distinct(
     plain = [call for call in calls if _distinct_values(call) is None]
     if not over_distinct or any(_name(call) not in COUNTED for call in over_distinct):
         return False
-    if any(_name(call) in ("min", "max") for call in plain) or not accumulates(block, plain):
+    if any(_name(call) in ("min", "max") or is_sketch(_name(call)) for call in plain) or not accumulates(block, plain):
         return False
     inner = SelectBlock(
         block.workshop, exp.Select(), dict(block.items), [*block.conditions], [*block.laterals], [*block.where]
     )
-    tag = _tags(inner, len(over_distinct) + 1) if plain or len(over_distinct) > 1 else None
+    tag = tags(inner, len(over_distinct) + 1) if plain or len(over_distinct) > 1 else None
     columns_of: dict[str, Node] = {f"g__{place}": group for place, group in enumerate(groups)}
     columns_of |= {"tag": tag} if tag is not None else {}
     values: list[list[str]] = []
@@ -246,7 +247,7 @@ def expand_distinct(
         new_calls[canonical(call)] = _over_values(call, [column(alias, name) for name in names])
     for place, call in enumerate(plain):
         name = f"p__{place}"
-        new_calls[canonical(call)] = _over_one(call, column(alias, "tag"), column(alias, name), types[name])
+        new_calls[canonical(call)] = over_one(call, column(alias, "tag"), column(alias, name), types[name])
 
     def change(node: Node) -> Node:
         if isinstance(node, exp.Alias | exp.Identifier):
@@ -293,7 +294,7 @@ def _over_values(call: Node, values: list[Node]) -> Node:
     return kind(this=values[0])
 
 
-def _over_one(call: Node, tag: Node, value: Node, kind: str | None) -> Node:
+def over_one(call: Node, tag: Node, value: Node, kind: str | None) -> Node:
     """A plain aggregate read from the one row of its group that has tag 0."""
     test = exp.EQ(this=tag, expression=exp.Literal.number(0))
     only = exp.Case(ifs=[exp.If(this=test, true=value)])

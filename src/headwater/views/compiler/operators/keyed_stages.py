@@ -36,10 +36,13 @@ class KeyedSource:
     keys: dict[str, tuple[Node, ...]] = field(default_factory=dict)
 
 
-def keyed_input(workshop: CompileContext, flow: Flow, alias: str, keys: tuple[str, ...]) -> KeyedSource:
-    """The source ``alias`` with the flow's outputs, of which ``keys`` are the key."""
+def keyed_input(
+    workshop: CompileContext, flow: Flow, alias: str, keys: tuple[str, ...], *, stored: bool = False
+) -> KeyedSource:
+    """The source ``alias`` with the flow's outputs, of which ``keys`` are the key. ``stored``: they are columns of a
+    stage in any case, so that rows can be looked up by them."""
     name = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-    direct = _direct_keys(flow, keys)
+    direct = None if stored else _direct_keys(flow, keys)
     if direct is not None:
         leaf, expressions = direct
         return KeyedSource(exp.Subquery(this=to_query(flow), alias=name), {leaf: expressions})
@@ -87,6 +90,7 @@ def keyed(
     spans: tuple[str, ...] = (),
     reason: str = "",
     numbered: LeadingNode | None = None,
+    in_runs: bool = False,
 ) -> Product:
     """A keyed stage; ``select`` gives its columns, ``keys`` are the key in terms of its sources.
 
@@ -107,5 +111,6 @@ def keyed(
         inputs={leaf: given for each in inputs for leaf, given in each.keys.items()} if keys else {},
         reason=reason,
         numbered=numbered,
+        in_runs=in_runs,
     )
     return workshop.keep(draft)

@@ -281,20 +281,6 @@ def distinct_values(node: exp.Expr) -> list[exp.Expr] | None:
     return list(given.expressions) if isinstance(node, exp.Func) and isinstance(given, exp.Distinct) else None
 
 
-def is_window_only(node: exp.Expr) -> bool:
-    """Whether a function means something only with OVER (…): row_number, lag, …
-
-    >>> import sqlglot
-    >>> from headwater.views.compiler.sql.dialect import SparkAsWritten
-    >>> is_window_only(sqlglot.parse_one("row_number()", read=SparkAsWritten))
-    True
-    """
-    if not isinstance(node, exp.Func):
-        return False
-    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
-    return name.lower() in WINDOWS
-
-
 def is_generator(node: exp.Expr) -> bool:
     """Whether a function makes several rows of one: explode, inline, stack, …
 

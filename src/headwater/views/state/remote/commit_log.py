@@ -221,7 +221,7 @@ class CommitLog:
         return name
 
     def collect(self, first_tick: int) -> int:
-        """Delete what nobody needs who reads ticks from this one on; returns the number of commits.
+        """Delete the commits that no reader of ticks from this one on needs; returns their number.
 
         The commits up to the newest checkpoint of such a tick or an earlier one go, and the checkpoints before it.
         """
@@ -268,7 +268,7 @@ def _parsed(store: ObjectStore, name: str, data: bytes) -> _StoredCommit:
         raise Corruption(
             f"the object {name} at {store.shown} is damaged: {error}",
             detail="Objects are written once and whole.",
-            hint="State is derived from the log: begin anew at an empty address.",
+            hint="State is derived from the log: start again with an empty address.",
             address=store.shown,
         ) from error
 

@@ -79,7 +79,7 @@ class RunCache:
         return self.executors if executor_files.on_cluster(spark) else None
 
     def bring(self, folder: Path, run: Run) -> None:
-        """Have the files of a run here. What the store does not have stays missing: whoever reads it says so."""
+        """Have the files of a run here. A file that is not in the store stays missing, and its reader says so."""
         for file in run.files:
             path = folder / file.name
             try:

@@ -31,7 +31,7 @@ BEATS = 5  # renewals in the time after which a standby takes over: so many requ
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """What a lease says. ``released``: its process does not run the app any more, and nobody needs to wait."""
+    """What a lease says. ``released``: its process does not run the app any more: no need to wait."""
 
     beat: int
     released: bool

@@ -202,7 +202,7 @@ class StoreManifests(Manifests):
         return CommitPosition(**json.loads(rows[0]["position"])) if rows else CommitPosition()
 
     def _copy(self, known: CommitPosition, found: CommitsFound) -> None:
-        """Write into the catalog what was found after a position, if nobody else of this home has done so."""
+        """Write into the catalog what was found after a position, if no other process of this home has done so."""
         with self.catalog.write() as db:
             if not self._is_at(db, known):
                 return
@@ -222,7 +222,7 @@ class StoreManifests(Manifests):
     def _copy_tick(self, db: sqlite3.Connection, body: Mapping[str, Any]) -> None:
         record, rows = record_in(body)
         db.execute("INSERT OR IGNORE INTO apps (name, epoch, tick) VALUES (?, 0, 0)", (self.app,))
-        self._write(db, record)  # files that it releases are collected as those that nobody lists
+        self._write(db, record)  # files that it releases are collected with those that no manifest lists
         insert_small(db, self.app, rows)
 
     def _copy_own(

@@ -53,9 +53,14 @@ def tick(manifests: StoreManifests, number: int, epoch: int, *, first_kept: int 
     run = Run(name, (), 1, number, number, small=content)
     before = manifests.current().runs_of("orders")
     made = Manifest(
-        number, epoch, committed_us=number, relations={"orders": entry([*before, run][-3:])},
-        views={"orders": {"created_tick": 1}}, topics={"orders": 1}, frontier={"orders": {0: number}},
-    )  # type: ignore[typeddict-item]  # fmt: skip
+        number,
+        epoch,
+        committed_us=number,
+        relations={"orders": entry([*before, run][-3:])},
+        views={"orders": {"created_tick": 1}},  # type: ignore[typeddict-item]
+        topics={"orders": 1},
+        frontier={"orders": {0: number}},
+    )
     manifests.commit(made, first_kept=first_kept, small=small)
     if manifests.tidy_due:
         manifests.tidy()

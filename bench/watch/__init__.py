@@ -1,0 +1,1 @@
+"""Benchmarks of watching: patterns, stored searches, sketches, each beside what people would use instead."""
