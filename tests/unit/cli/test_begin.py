@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from headwater.aggregates import Rejected
 from headwater.cli.app_argument import app_of
 from headwater.cli.main import PANELS, app
 from headwater.log.home import Log
@@ -31,6 +32,27 @@ def test_init_writes_an_app_that_declares_a_topic_a_table_and_a_view(tmp_path: P
         assert [view.name for view in declared.views] == ["revenue"]
     assert [Path(path).name for path in json.loads(written.stdout)["written"]] == ["app.py", "README.md"]
     assert len((tmp_path / "new" / "shop" / "README.md").read_text().splitlines()) == 4
+
+
+def test_the_template_accounts_takes_and_rejects_commands(tmp_path: Path) -> None:
+    runner.invoke(app, ["init", str(tmp_path / "bank"), "--template", "accounts"], catch_exceptions=False)
+
+    with app_of(tmp_path / "bank" / "app.py") as declared:
+        accounts = declared.get_aggregate("account")
+        accounts.send("anna", "deposit", cents=500)
+        with pytest.raises(Rejected, match="no funds"):
+            accounts.send("anna", "withdraw", cents=900)
+        assert accounts.get("anna").cents == 500
+        assert [view.name for view in declared.views] == ["balances"]
+
+
+def test_a_template_that_is_not_there_is_told(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["init", str(tmp_path / "bank"), "--template", "bank"])
+
+    assert result.exit_code == 2
+    assert 'there is no template "bank"' in result.stderr
+    assert "shop and accounts" in result.stderr
+    assert not (tmp_path / "bank").exists()
 
 
 @pytest.mark.parametrize("name", ["app.py", "README.md"])
