@@ -116,10 +116,10 @@ def _converted(name: str, value: Any, hint: Any) -> Any:
             return float(value)
     except (ValueError, decimal.InvalidOperation) as error:
         raise Misuse(
-            f'argument "{name}" cannot be {value!r}', detail=str(error), hint=f"Give a {hint.__name__}."
+            f'argument "{name}" cannot be {value!r}', detail=str(error), hint=f"Give it as {hint.__name__}."
         ) from error
     if hint in (int, str, bool, float) and type(value) is not hint:
         raise Misuse(
-            f'argument "{name}" cannot be {value!r}', hint=f"Give a {hint.__name__}, not {type(value).__name__}."
+            f'argument "{name}" cannot be {value!r}', hint=f"Give it as {hint.__name__}, not {type(value).__name__}."
         )
     return value

@@ -71,7 +71,7 @@ ACCOUNTS = '''"""A first app with commands: accounts whose events are the truth,
 
     python app.py                                          send some commands, and show what came of them
     headwater aggregate send app.py account anna deposit cents=500
-    headwater aggregate history app.py account anna        what happened, and what was rejected
+    headwater aggregate replay app.py account anna         what each event changed
     headwater run app.py                                   keep the view up to date, until Ctrl-C
 """
 
@@ -138,7 +138,7 @@ if __name__ == "__main__":
 '''
 ACCOUNTS_README = """# A Headwater app
 `python app.py` sends some commands and shows the view; `headwater run app.py` keeps it up to date.
-`headwater aggregate ls app.py` lists what there is; `headwater aggregate verify app.py` decides every command again.
+`headwater aggregate history account anna --home bank-data` shows a life; `headwater aggregate verify app.py` decides every command again.
 Change the class in `app.py`: the events stay, and the state is what the new code makes of them.
 """
 TEMPLATES = {

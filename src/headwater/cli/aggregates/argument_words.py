@@ -30,7 +30,7 @@ def arguments_of(function: Callable[..., Any], words: Sequence[str], document: s
     Traceback (most recent call last):
         ...
     headwater.errors.Misuse: argument "cents" cannot be "five"
-      Hint: Give a int: cents=…
+      Hint: Give it as int: cents=…
     """
     from headwater.aggregates.command_arguments import from_json
 
@@ -84,4 +84,4 @@ def _value(name: str, text: str, hint: Any) -> Any:
 
 
 def _refused(name: str, text: str, hint: type) -> Misuse:
-    return Misuse(f'argument "{name}" cannot be "{text}"', hint=f"Give a {hint.__name__}: {name}=…")
+    return Misuse(f'argument "{name}" cannot be "{text}"', hint=f"Give it as {hint.__name__}: {name}=…")
