@@ -138,7 +138,8 @@ if __name__ == "__main__":
 '''
 ACCOUNTS_README = """# A Headwater app
 `python app.py` sends some commands and shows the view; `headwater run app.py` keeps it up to date.
-`headwater aggregate history account anna --home bank-data` shows a life; `headwater aggregate verify app.py` decides every command again.
+`headwater aggregate history account anna --home bank-data` shows what happened to an account, and what was rejected.
+`headwater aggregate verify app.py` decides every command again.
 Change the class in `app.py`: the events stay, and the state is what the new code makes of them.
 """
 TEMPLATES = {
