@@ -34,6 +34,8 @@ on 127.0.0.1, behind a proxy that asks.
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     key_file: Path | None = None
+    tls_certificate: Path | None = None  # PEM, with the chain; None: plain HTTP
+    tls_key: Path | None = None  # PEM; None: it is in the file of the certificate
     origins: tuple[str, ...] = ()  # pages of other sites that may call, as in "https://example.com"
     body_bytes_max: int = 16 << 20
     requests_per_second: float = 1000.0  # of one key, or of one address without
@@ -64,6 +66,10 @@ on 127.0.0.1, behind a proxy that asks.
                 raise InvalidDeclaration(f"{field.name} cannot be {value!r}", hint="Use a number above zero.")
         if not 0 <= self.port <= 65535:
             raise InvalidDeclaration(f"port cannot be {self.port}", hint="Use 0 to 65535.")
+        if self.tls_key is not None and self.tls_certificate is None:
+            raise InvalidDeclaration(
+                "a TLS key without its certificate", hint="Give both: --tls-certificate cert.pem --tls-key key.pem"
+            )
         if self.key_file is None and not is_loopback(self.host):
             raise InvalidDeclaration(
                 f"a server on {self.host} needs keys",

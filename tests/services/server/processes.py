@@ -12,6 +12,7 @@ import atexit
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -38,8 +39,10 @@ class ServerProcess:
         port: int = 0,
         app: Path = APP,
         environment: Mapping[str, str] | None = None,
+        trusts: ssl.SSLContext | bool = True,
     ) -> None:
         self.home = home
+        self._trusts = trusts
         self._app = app
         self._environment = {"SERVED_SHOP_HOME": str(home), **(environment or {})}
         self.arguments = [*arguments, *([] if engine else ["--no-engine"])]
@@ -75,7 +78,7 @@ class ServerProcess:
         assert line, (self.home.parent / "server.err").read_text()
         self.address = json.loads(line)["address"]
         self._port = int(self.address.rpartition(":")[2])
-        self.http = httpx.Client(base_url=self.address, timeout=PATIENCE_S)
+        self.http = httpx.Client(base_url=self.address, timeout=PATIENCE_S, verify=self._trusts)
 
     def stop(self) -> None:
         """SIGTERM; it ends in order."""

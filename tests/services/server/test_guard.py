@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 import websockets.exceptions
 from typer.testing import CliRunner, Result
 from websockets.sync.client import connect
@@ -270,6 +272,63 @@ def test_the_command_refuses_it_too_and_keys_are_made_by_the_command_line(tmp_pa
     assert (removed.exit_code, wrong.exit_code, unguarded.exit_code) == (0, 2, 2)
     assert "needs keys" in unguarded.stderr
     assert Keys(Path(file)).entries() == []
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """The server's certificate with its key in one file, and a client that trusts who has signed it."""
+    authority, file = trustme.CA(), tmp_path_factory.mktemp("tls") / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(file))
+    trusts = ssl.create_default_context()
+    authority.configure_trust(trusts)
+    return file, trusts
+
+
+def test_a_server_with_a_certificate_speaks_tls_and_nothing_else(
+    certificates: tuple[Path, ssl.SSLContext], tmp_path: Path
+) -> None:
+    file, trusts = certificates
+    with declared(tmp_path / "home") as log:
+        ticks = HandTicks(log)
+        ticks.commit({"DE": 1})
+        keys = Keys(tmp_path / "keys.json")
+        key = {"authorization": f"Bearer {keys.add('me', ['admin'])}"}
+        options = ["--key-file", str(keys.path), "--tls-certificate", str(file)]
+        server = ServerProcess(log.home, *options, trusts=trusts)
+        opened = server.http.post("/v1/session", json={"key": key["authorization"].removeprefix("Bearer ")})
+        rows = server.get("/v1/views/revenue/rows", headers=key)["rows"]
+        with connect(
+            f"{server.address.replace('https', 'wss')}/v1/views/revenue/subscribe", additional_headers=key, ssl=trusts
+        ) as socket:
+            first = json.loads(socket.recv(timeout=60))
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(server.address.replace("https", "http") + "/health/live", timeout=60)
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx.get(server.address + "/health/live", timeout=60)
+        server.stop()
+        ticks.close()
+
+    assert server.address.startswith("https://")
+    assert [row["country"] for row in rows] == ["DE"]
+    assert first["type"] == "snapshot"
+    assert "Secure" in opened.headers["set-cookie"]
+
+
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(
+    certificates: tuple[Path, ssl.SSLContext], tmp_path: Path
+) -> None:
+    file = tmp_path / "no.pem"
+    file.write_text("this is no certificate")
+    serve = ["serve", str(Path(__file__).parent / "shop_app.py"), "--no-engine"]
+
+    wrong = CliRunner().invoke(app, [*serve, "--tls-certificate", str(file)])
+    missing = CliRunner().invoke(app, [*serve, "--tls-certificate", str(tmp_path / "missing.pem")])
+    other = CliRunner().invoke(app, [*serve, "--tls-key", str(certificates[0])])
+
+    assert (wrong.exit_code, missing.exit_code, other.exit_code) == (2, 2, 2)
+    assert f"TLS cannot be used with {file}" in wrong.stderr
+    assert "No such file" in missing.stderr
+    assert "a TLS key without its certificate" in other.stderr
 
 
 PATHS = [

@@ -35,6 +35,12 @@ def serve(
         bool, typer.Option("--engine/--no-engine", help="Run the app too; without, another process does.")
     ] = True,
     key_file: KeyFileOption = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS, with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key; else it is in the same file.")
+    ] = None,
     origin: Annotated[
         list[str] | None,
         typer.Option("--origin", metavar="URL", help="A site whose pages may call; may be given again."),
@@ -113,14 +119,15 @@ def serve(
     """Serve an app over HTTP, with a dashboard, until Ctrl-C; and run it, in a process beside.
 
     [cyan]headwater serve shop.py[/cyan]
-    [cyan]headwater serve shop.py --host 0.0.0.0 --port 443 --key-file keys.json[/cyan]
+    [cyan]headwater serve shop.py --host 0.0.0.0 --port 443 --key-file keys.json --tls-certificate cert.pem
+    --tls-key key.pem[/cyan]
     """
     from headwater.server import required
 
     required()
     from headwater.server.engine.supervisor import Supervisor
     from headwater.server.http.log_lines import log_to_stderr
-    from headwater.server.running import listening
+    from headwater.server.running import check_tls, listening
     from headwater.server.running import serve as listen
     from headwater.server.server_settings import ServerSettings
 
@@ -128,6 +135,8 @@ def serve(
         host=host,
         port=port,
         key_file=key_file,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
         origins=tuple(origin or ()),
         body_bytes_max=body_mib_max << 20,
         requests_per_second=requests_per_second,
@@ -148,6 +157,7 @@ def serve(
         idle_seconds_max=parse_seconds(idle_timeout, "--idle-timeout", at_least="1s"),
         stalled_seconds_max=parse_seconds(stalled_after, "--stalled-after", at_least="1s"),
     )
+    check_tls(settings)
     log_to_stderr()
     with app_of(file) as app, listening(host, port) as listener:
         folder = app.log.home / "views" / app.name

@@ -1,9 +1,11 @@
 """The guard: checks that every request passes before its route.
 
 What it is: ASGI middleware that checks host and origin, key, request rate and body size, and puts the key's holder into
-``scope["state"]``; routes require scopes with ``needs``.
+``scope["state"]``; routes require scopes with ``needs``, which also compares the name in the path with the names that a
+key is limited to.
 Invariants: a refused request has changed nothing and was not read beyond its limit. A page of another site can neither
-read nor write through its visitor's browser, with or without keys. Memory for callers is bounded.
+read nor write through its visitor's browser, with or without keys. Memory for callers is bounded. A key that is limited
+to names is refused wherever a request is about more than one name, unless the route compares the names by itself.
 Not here: the keys (``keys.py``), limits of single routes (``query_places.py``, ``server/realtime/broker.py``).
 Read next: ``keys.py``, ``docs/server.md``.
 """
@@ -34,6 +36,7 @@ COOKIE = "headwater_key"
 CALLERS_MAX = 10_000
 NO_KEY = Holder("no key", frozenset())
 EVERYBODY = Holder("everybody", frozenset({"admin"}))  # of a server without keys
+NAMED_BY = ("topic", "table", "view", "name", "sink")  # parameters of paths
 WEBSOCKET_REFUSED = 4000  # and the HTTP status: 4401, 4403, 4429
 
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -98,7 +101,11 @@ class Guard:
         if given is None:
             self._buckets.take(address)
             return NO_KEY
-        holder = keys.holder(given)
+        try:
+            holder = keys.holder(given)
+        except Unauthenticated:
+            self._buckets.take(address)
+            raise
         # A wrong key counts for its address, so that guessing is slow.
         self._buckets.take(address if holder is None else f"key:{holder.name}")
         if holder is None:
@@ -165,26 +172,46 @@ class Buckets:
             )
 
 
-def needs(scope: str) -> Callable[[HTTPConnection], Awaitable[None]]:
-    """A route's dependency: the caller's key has this scope."""
+def needs(scope: str, *, about: str = "name") -> Callable[[HTTPConnection], Awaitable[None]]:
+    """A route's dependency: the caller's key has this scope, for what the request is about.
+
+    ``about``: ``name``, the topic, view or other thing that the path names; ``all``, more than one thing; ``own``, what
+    the route compares by itself (``check_name_of``).
+    """
 
     # async, because FastAPI runs other dependencies in a thread.
     async def check(request: HTTPConnection) -> None:
         holder: Holder = request.scope["state"]["holder"]
-        if holder.may(scope):
-            return
         if holder is NO_KEY:
             raise Unauthenticated(
                 "this server requires a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…"
             )
-        raise Forbidden(
-            f'key "{holder.name}" lacks the scope {scope}',
-            detail=f"It has: {', '.join(sorted(holder.scopes))}.",
-            hint=f"Make a key with it: headwater key add NAME --scope {scope} --key-file FILE",
-            scope=scope,
-        )
+        if not holder.may(scope):
+            raise Forbidden(
+                f'key "{holder.name}" lacks the scope {scope}',
+                detail=f"It has: {', '.join(sorted(holder.scopes))}.",
+                hint=f"Make a key with it: headwater key add NAME --scope {scope} --key-file FILE",
+                scope=scope,
+            )
+        if holder.only and about != "own":
+            named = next((request.path_params[each] for each in NAMED_BY if each in request.path_params), None)
+            check_name_of(holder, named if about == "name" else None)
 
     return check
+
+
+def check_name_of(holder: Holder, name: str | None) -> None:
+    """Refuse a name that the key is not good for; None: the request is about more than one."""
+    if name is None and holder.only:
+        said = "this request is about more than that"
+    elif name is not None and not holder.may_touch(name):
+        said = f'"{name}" is not among them'
+    else:
+        return
+    raise Forbidden(
+        f'key "{holder.name}" is limited to {", ".join(holder.only)}: {said}',
+        hint="Make another key: headwater key add NAME --scope … --only … --key-file FILE",
+    )
 
 
 async def _caller(request: HTTPConnection) -> str:

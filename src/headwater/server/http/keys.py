@@ -1,10 +1,11 @@
-"""Keys: authentication of clients, and their scopes.
+"""Keys: authentication of clients, and their rights.
 
-What it is: ``Keys`` reads a file of keys, each with a name and scopes; ``add`` and ``remove`` change it for ``headwater
-key``.
+What it is: ``Keys`` reads a file of keys, each with a name, scopes, perhaps the names of topics and views that it is
+limited to, and perhaps an end; ``add``, ``rotate`` and ``remove`` change it for ``headwater key``.
 Invariants: the file holds hashes; a key is shown once, when it is made. Keys are random (32 bytes), so a plain hash is
-enough. Comparison takes constant time. Only its owner may read the file. A changed file is read again.
-Not here: reading a request's key (``guard.py``).
+enough. Comparison takes constant time. Only its owner may read the file. A changed file is read again. A key is refused
+from the moment on at which it ends.
+Not here: reading a request's key, and which names a request is about (``guard.py``).
 Read next: ``guard.py``.
 """
 
@@ -15,27 +16,31 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from headwater.clock import Clock, format_us
-from headwater.errors import InvalidDeclaration
+from headwater.errors import InvalidDeclaration, Unauthenticated
 from headwater.log.topic_settings import check_name
 
 SCOPES = ("produce", "consume", "query", "admin")
 PREFIX = "hw_"
+NAME_PATTERN = re.compile(r"[\w.\-*?]{1,200}")  # a name of the log, with wildcards
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Whose a key is, and what it is good for. ``admin`` is good for everything."""
+    """Whose a key is, and what it is good for. ``admin`` is good for everything that ``only`` names."""
 
     name: str
     scopes: frozenset[str]
+    only: tuple[str, ...] = ()  # names of topics, views and so on, with wildcards; empty: all
 
     def may(self, scope: str) -> bool:
         """Whether the key is good for something.
@@ -44,6 +49,14 @@ class Holder:
         (False, True)
         """
         return scope in self.scopes or "admin" in self.scopes
+
+    def may_touch(self, name: str) -> bool:
+        """Whether the key is good for a topic, a view or another thing of this name.
+
+        >>> Holder("app", frozenset({"query"}), ("revenue", "shop_*")).may_touch("shop_orders")
+        True
+        """
+        return not self.only or any(fnmatchcase(name, pattern) for pattern in self.only)
 
 
 class Keys:
@@ -56,20 +69,31 @@ class Keys:
     ('app', None)
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
+        self._clock = clock or Clock()
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._known: list[dict[str, Any]] = []
 
     def holder(self, key: str) -> Holder | None:
-        """The holder of a key; None when it is unknown."""
-        given = hashed(key)
-        found = None
+        """The holder of a key; None when it is unknown, ``Unauthenticated`` when it has ended."""
+        given, now = hashed(key), self._clock.now_us()
+        found, ended = None, None
         for each in self.entries():  # all of them, whichever it is
             if hmac.compare_digest(each["hash"], given):
-                found = Holder(each["name"], frozenset(each["scopes"]))
-        return found
+                found, ended = each, each.get("ends_us")
+            before = each.get("before")
+            if before is not None and hmac.compare_digest(before["hash"], given):
+                found, ended = each, before["ends_us"]
+        if found is None:
+            return None
+        if ended is not None and now >= ended:
+            raise Unauthenticated(
+                f'the key of "{found["name"]}" has ended: {format_us(ended)}',
+                hint=f"Make a new one: headwater key rotate {found['name']} --key-file FILE",
+            )
+        return Holder(found["name"], frozenset(found["scopes"]), tuple(found.get("only", ())))
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries of the key file."""
@@ -84,29 +108,69 @@ class Keys:
                 self._known, self._seen = _read(self.path), seen
             return list(self._known)
 
-    def add(self, name: str, scopes: Collection[str], *, clock: Clock | None = None) -> str:
-        """Make a key and return it; it cannot be shown again."""
+    def add(self, name: str, scopes: Collection[str], *, only: Sequence[str] = (), lasts_s: float | None = None) -> str:
+        """Make a key and return it; it cannot be shown again.
+
+        ``only``: the names of topics, views and so on that it is good for, with ``*`` and ``?`` for a part of a name.
+        ``lasts_s``: after so many seconds it ends.
+        """
         check_name("key", name)
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown or not scopes:
             what = f"no scope {unknown[0]!r}" if unknown else "a key needs a scope"
             raise InvalidDeclaration(f"there is {what}" if unknown else what, hint=f"Scopes: {', '.join(SCOPES)}.")
+        for pattern in only:
+            if NAME_PATTERN.fullmatch(pattern) is None:
+                raise InvalidDeclaration(
+                    f"a key cannot be limited to {pattern!r}",
+                    hint="Write the name of a topic or a view; * stands for any part of a name: shop_*",
+                )
         known = self.entries()
         if any(each["name"] == name for each in known):
-            raise InvalidDeclaration(f'there is a key "{name}" already', hint=f"Remove it: headwater key rm {name}")
-        key = PREFIX + secrets.token_urlsafe(32)
-        made = format_us((clock or Clock()).now_us())
-        entry = {"name": name, "scopes": sorted(scopes), "hash": hashed(key), "made_at": made}
+            raise InvalidDeclaration(
+                f'there is a key "{name}" already',
+                hint=f"Replace it: headwater key rotate {name}. Or remove it: headwater key rm {name}",
+            )
+        entry: dict[str, Any] = {"name": name, "scopes": sorted(scopes)}
+        if only:
+            entry["only"] = sorted(set(only))
+        key = self._renew(entry, lasts_s)
         self._write([*known, entry])
         return key
+
+    def rotate(self, name: str, *, grace_s: float = 0.0, lasts_s: float | None = None) -> str:
+        """A new key in place of an old one, with the same rights; the old one is good for ``grace_s`` seconds more."""
+        known = [dict(each) for each in self.entries()]
+        entry = next((each for each in known if each["name"] == name), None)
+        if entry is None:
+            raise self._unknown(name, known)
+        entry.pop("before", None)
+        if grace_s > 0:
+            ends = self._clock.now_us() + round(grace_s * 1e6)
+            entry["before"] = {"hash": entry["hash"], "ends_us": min(ends, entry.get("ends_us", ends))}
+        key = self._renew(entry, lasts_s)
+        self._write(known)
+        return key
+
+    def _renew(self, entry: dict[str, Any], lasts_s: float | None) -> str:
+        """Give an entry a new key."""
+        key, now = PREFIX + secrets.token_urlsafe(32), self._clock.now_us()
+        entry |= {"hash": hashed(key), "made_at": format_us(now)}
+        entry.pop("ends_us", None)
+        if lasts_s is not None:
+            entry["ends_us"] = now + round(lasts_s * 1e6)
+        return key
+
+    def _unknown(self, name: str, known: list[dict[str, Any]]) -> InvalidDeclaration:
+        names = ", ".join(each["name"] for each in known) or "none"
+        return InvalidDeclaration(f'there is no key "{name}" in {self.path}', hint=f"There are: {names}.")
 
     def remove(self, name: str) -> None:
         """Take a key back. A running server refuses it from its next request on."""
         known = self.entries()
         left = [each for each in known if each["name"] != name]
         if len(left) == len(known):
-            names = ", ".join(each["name"] for each in known) or "none"
-            raise InvalidDeclaration(f'there is no key "{name}" in {self.path}', hint=f"There are: {names}.")
+            raise self._unknown(name, known)
         self._write(left)
 
     def _write(self, entries: list[dict[str, Any]]) -> None:
@@ -135,6 +199,10 @@ def _read(path: Path) -> list[dict[str, Any]]:
         found = json.loads(path.read_text(encoding="utf-8"))["keys"]
         for each in found:
             if not isinstance(each["name"], str) or not isinstance(each["hash"], str) or not each["scopes"]:
+                raise ValueError(each)
+            # An end or a limit that cannot be read would be none at all.
+            ends = [each.get("ends_us", 0), each.get("before", {"ends_us": 0})["ends_us"]]
+            if not all(isinstance(end, int) for end in ends) or not isinstance(each.get("only", []), list):
                 raise ValueError(each)
         return list(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

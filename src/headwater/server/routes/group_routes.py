@@ -68,6 +68,7 @@ def router(state: ServerState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["groups"])
     consumes, mends = [Depends(needs("consume"))], [Depends(needs("admin"))]
+    holds = [Depends(needs("consume", about="own"))]  # a consumer is its key's, which was good for the topic
     held = state.consumers
 
     @routes.get("/v1/topics/{topic}/groups", dependencies=consumes)
@@ -134,7 +135,7 @@ def router(state: ServerState) -> APIRouter:
 
         return plain_answer(_about(await state.write(work)), 201)
 
-    @routes.post("/v1/consumers/{id}/poll", dependencies=consumes)
+    @routes.post("/v1/consumers/{id}/poll", dependencies=holds)
     async def poll(id: Id, asked: Polling, request: Request) -> Any:
         """The next batch. Give back its ``number`` as ``received``; until then the same batch comes again."""
         found = held.find(id, owner_of(request))
@@ -147,7 +148,7 @@ def router(state: ServerState) -> APIRouter:
         found = held.find(id, owner_of(request))
         return _batch(found, batch)
 
-    @routes.post("/v1/consumers/{id}/commit", dependencies=consumes)
+    @routes.post("/v1/consumers/{id}/commit", dependencies=holds)
     async def commit(id: Id, asked: Committing, request: Request) -> Any:
         """Remember up to where partitions are done: {"0": next_offset}. All of it, or (409) nothing."""
         offsets = offsets_of(asked.offsets)
@@ -155,14 +156,14 @@ def router(state: ServerState) -> APIRouter:
         await state.write(held.commit, found, offsets)
         return plain_answer({"committed": {str(number): offset for number, offset in offsets.items()}})
 
-    @routes.post("/v1/consumers/{id}/heartbeat", dependencies=consumes)
+    @routes.post("/v1/consumers/{id}/heartbeat", dependencies=holds)
     async def heartbeat(id: Id, request: Request) -> Any:
         """Say that the client still works."""
         found = held.find(id, owner_of(request))
         alive = await state.write(found.consumer.heartbeat)
         return plain_answer({**_about(found), "alive": alive})
 
-    @routes.delete("/v1/consumers/{id}", dependencies=consumes)
+    @routes.delete("/v1/consumers/{id}", dependencies=holds)
     async def leave(id: Id, request: Request) -> Any:
         """Leave the group; the others take over at once."""
         found = held.find(id, owner_of(request))

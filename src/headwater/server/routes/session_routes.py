@@ -17,6 +17,7 @@ from starlette.requests import Request
 from headwater.errors import Unauthenticated
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import COOKIE
+from headwater.server.http.keys import Holder
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
@@ -36,7 +37,7 @@ def router(state: ServerState) -> APIRouter:
     async def look(request: Request) -> Any:
         """Whose the request's key is, and what it is good for."""
         holder = request.scope["state"]["holder"]
-        return plain_answer({"keys": state.keys is not None, "name": holder.name, "scopes": sorted(holder.scopes)})
+        return plain_answer({"keys": state.keys is not None, **_about(holder)})
 
     @routes.post("/v1/session")
     async def open(given: SessionRequest, request: Request) -> Any:
@@ -44,7 +45,7 @@ def router(state: ServerState) -> APIRouter:
         holder = state.keys.holder(given.key) if state.keys is not None else None
         if holder is None:
             raise Unauthenticated("this key is not known here", hint="headwater key ls shows the names.")
-        answer = plain_answer({"name": holder.name, "scopes": sorted(holder.scopes)})
+        answer = plain_answer(_about(holder))
         secure = request.url.scheme == "https"
         answer.set_cookie(COOKIE, given.key, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
@@ -57,3 +58,7 @@ def router(state: ServerState) -> APIRouter:
         return answer
 
     return routes
+
+
+def _about(holder: Holder) -> dict[str, Any]:
+    return {"name": holder.name, "scopes": sorted(holder.scopes), "only": list(holder.only)}

@@ -53,7 +53,8 @@ def router(state: ServerState) -> APIRouter:
             "waiting_rows": found.waiting_rows,
             "stalled_seconds": round(found.stalled_seconds, 1),
         }
-        if not request.scope["state"]["holder"].may("query"):
+        holder = request.scope["state"]["holder"]
+        if holder.only or not holder.may("query"):
             answer = {"ready": well}
         return plain_answer(answer, 200 if well else 503)
 

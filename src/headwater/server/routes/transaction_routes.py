@@ -19,7 +19,7 @@ from headwater.log.schema import clock_correction
 from headwater.log.schema.json_lines import json_rows
 from headwater.log.table import Table
 from headwater.server.http.answers import plain_answer
-from headwater.server.http.guard import needs
+from headwater.server.http.guard import check_name_of, needs
 from headwater.server.routes.group_routes import Offsets, offsets_of, owner_of
 from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows, expected_of, not_null, writable
 
@@ -62,7 +62,7 @@ def router(state: ServerState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["topics"])
 
-    @routes.post("/v1/transactions", dependencies=[Depends(needs("produce"))])
+    @routes.post("/v1/transactions", dependencies=[Depends(needs("produce", about="own"))])
     async def transact(
         asked: Operations, said: SaidOfRows, request: Request, idempotency_key: IdempotencyKey = None
     ) -> Any:
@@ -70,6 +70,9 @@ def router(state: ServerState) -> APIRouter:
 
         So a client that consumes, computes and produces does each row once: ``{"consumer": ID, "commit": {"0": 120}}``.
         """
+        for operation in asked.operations:
+            if operation.consumer is None:
+                check_name_of(request.scope["state"]["holder"], operation.topic or operation.table)
         token = await state.write(_written, state, asked, idempotency_key, said, owner_of(request))
         return plain_answer({"token": str(token), "repeated": token.repeated})
 

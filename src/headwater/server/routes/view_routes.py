@@ -105,7 +105,7 @@ def router(state: ServerState) -> APIRouter:
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
         return _listed(view, following, tables)
 
-    @routes.get("/v1/views/{view}/why", dependencies=[*looks, Depends(needs("consume"))])
+    @routes.get("/v1/views/{view}/why", dependencies=[*looks, Depends(needs("consume", about="all"))])
     async def why(
         view: str,
         caller: Caller,
