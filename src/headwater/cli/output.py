@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, Rejected
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,8 +111,11 @@ def show_error(error: HeadwaterError, *, as_json: bool) -> None:
 
     out = console(stderr=True)
     out.print(Text.assemble(("error: ", "bold red"), (error.message, "bold")), soft_wrap=True)
-    if error.detail:
-        out.print(Text(f"  {error.detail}"), soft_wrap=True)
+    detail = error.detail
+    if detail is None and isinstance(error, Rejected):  # what the rule of an aggregate says beside its reason
+        detail = ", ".join(f"{name}: {value}" for name, value in error.data.items())
+    if detail:
+        out.print(Text(f"  {detail}"), soft_wrap=True)
     if error.hint:
         out.print(Text.assemble(("  hint: ", "cyan"), (error.hint, "cyan")), soft_wrap=True)
 

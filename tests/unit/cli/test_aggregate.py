@@ -122,12 +122,14 @@ def test_a_rejected_command_ends_with_status_2_and_is_in_the_history(bank: Bank)
     bank.json("send", "account", "7", "deposit", "cents=5")
 
     refused = bank.json("send", "account", "7", "withdraw", "cents=9", status=2)
+    told = bank("send", "account", "7", "withdraw", "cents=9").stderr
 
+    assert told.split() == ["error:", "no", "funds", "missing:", "4"]
     assert (refused["code"], refused["message"], refused["data"]) == ("rejected", "no funds", {"missing": 4})
     shown = bank("history", "account", "7").stdout
     assert 'withdraw {"cents": 9}: no funds {"missing": 4}' in shown
     assert bank.json("ls") == [
-        {"name": "account", "kind": "aggregate", "ids": 1, "events": 1, "rejected": 1, "types": {"deposited": 1}}
+        {"name": "account", "kind": "aggregate", "ids": 1, "events": 1, "rejected": 2, "types": {"deposited": 1}}
     ]
 
 
