@@ -85,7 +85,7 @@ def create(state: ServerState) -> FastAPI:
     def with_keys() -> dict[str, Any]:
         found = describe()
         found.setdefault("components", {})["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-        found["security"] = [{"key": []}] if state.keys is not None else []
+        found["security"] = [{"key": []}] if state.identities is not None else []
         return found
 
     api.openapi = with_keys  # type: ignore[method-assign]

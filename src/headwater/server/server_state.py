@@ -33,7 +33,7 @@ from headwater.server.http.answers import Sending
 from headwater.server.http.coalescing_executor import CoalescingExecutor
 from headwater.server.http.connections import Counts
 from headwater.server.http.held_consumers import HeldConsumers
-from headwater.server.http.keys import Keys
+from headwater.server.http.identity_tokens import Identities
 from headwater.server.http.query_places import QueryPlaces
 from headwater.server.queries.query_workers import QueryWorkers
 from headwater.server.queries.spark_queries import SparkQueries
@@ -78,7 +78,7 @@ class ServerState:
         self.log = app.log
         self.settings = settings or ServerSettings()
         self.supervisor = supervisor
-        self.keys = Keys(self.settings.key_file) if self.settings.key_file is not None else None
+        self.identities = Identities.of(self.settings)
         path = store_path(self.log.home, app.name)
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,17 @@ def serve(
         bool, typer.Option("--engine/--no-engine", help="Run the app too; without, another process does.")
     ] = True,
     key_file: KeyFileOption = None,
+    jwt_issuer: Annotated[
+        str | None,
+        typer.Option("--jwt-issuer", metavar="URL", help="Take tokens (JWT) of this identity provider, beside keys."),
+    ] = None,
+    jwt_audience: Annotated[
+        str | None, typer.Option("--jwt-audience", metavar="NAME", help="What its tokens must be for.")
+    ] = None,
+    jwt_keys: Annotated[
+        str | None,
+        typer.Option("--jwt-keys", metavar="FILE|URL", help="Its public keys (JWKS); else it is asked where they are."),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS, with this certificate (PEM).")
     ] = None,
@@ -135,6 +146,9 @@ def serve(
         host=host,
         port=port,
         key_file=key_file,
+        jwt_issuer=jwt_issuer,
+        jwt_audience=jwt_audience,
+        jwt_keys=jwt_keys,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
         origins=tuple(origin or ()),

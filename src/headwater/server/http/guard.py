@@ -92,9 +92,9 @@ class Guard:
     # Who
 
     async def _holder(self, request: HTTPConnection) -> Holder:
-        keys = self._state.keys
+        identities = self._state.identities
         address = request.client.host if request.client is not None else ""
-        if keys is None:
+        if identities is None:
             self._buckets.take(address)
             return EVERYBODY
         given = key_of(request)
@@ -102,8 +102,8 @@ class Guard:
             self._buckets.take(address)
             return NO_KEY
         try:
-            holder = keys.holder(given)
-        except Unauthenticated:
+            holder = await identities.holder(given)
+        except HeadwaterError:
             self._buckets.take(address)
             raise
         # A wrong key counts for its address, so that guessing is slow.

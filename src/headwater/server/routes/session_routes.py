@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SessionRequest(BaseModel):
     """The body of a request that opens a session."""
 
-    key: str = Field(min_length=1, max_length=200)
+    key: str = Field(min_length=1, max_length=4000)  # a key, or a token
 
 
 def router(state: ServerState) -> APIRouter:
@@ -37,12 +37,12 @@ def router(state: ServerState) -> APIRouter:
     async def look(request: Request) -> Any:
         """Whose the request's key is, and what it is good for."""
         holder = request.scope["state"]["holder"]
-        return plain_answer({"keys": state.keys is not None, **_about(holder)})
+        return plain_answer({"keys": state.identities is not None, **_about(holder)})
 
     @routes.post("/v1/session")
     async def open(given: SessionRequest, request: Request) -> Any:
         """Keep a key in a cookie of this browser."""
-        holder = state.keys.holder(given.key) if state.keys is not None else None
+        holder = await state.identities.holder(given.key) if state.identities is not None else None
         if holder is None:
             raise Unauthenticated("this key is not known here", hint="headwater key ls shows the names.")
         answer = plain_answer(_about(holder))
