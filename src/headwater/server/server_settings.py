@@ -34,7 +34,7 @@ on 127.0.0.1, behind a proxy that asks.
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     key_file: Path | None = None
-    jwt_issuer: str | None = None  # whose tokens (JWT) are taken, as in "https://id.example.com"
+    jwt_issuer: str | None = None  # whose tokens (JWT) are taken, as in "https://example.com"
     jwt_audience: str | None = None  # what they must be for
     jwt_keys: str | None = None  # a file or an address of the issuer's public keys; None: it is asked where they are
     tls_certificate: Path | None = None  # PEM, with the chain; None: plain HTTP
@@ -76,7 +76,7 @@ on 127.0.0.1, behind a proxy that asks.
         if (self.jwt_issuer is None) != (self.jwt_audience is None) or (self.jwt_keys and self.jwt_issuer is None):
             raise InvalidDeclaration(
                 "tokens need an issuer and an audience",
-                hint="Give both: --jwt-issuer https://id.example.com --jwt-audience shop",
+                hint="Give both: --jwt-issuer https://example.com --jwt-audience shop",
             )
         if self.key_file is None and self.jwt_issuer is None and not is_loopback(self.host):
             raise InvalidDeclaration(

@@ -70,10 +70,10 @@ class Identities:
 class IdentityTokens:
     """The tokens of one provider. ``keys_from`` is a file or an address of its public keys (JWKS); None: it is asked.
 
-    >>> IdentityTokens("https://id.example.com", "shop", "http://id.example.com/keys")
+    >>> IdentityTokens("https://example.com", "shop", "http://example.com/keys")
     Traceback (most recent call last):
         ...
-    headwater.errors.InvalidDeclaration: public keys cannot be trusted that come from http://id.example.com/keys
+    headwater.errors.InvalidDeclaration: public keys cannot be trusted that come from http://example.com/keys
       Hint: Give an https address, or a file.
     """
 
