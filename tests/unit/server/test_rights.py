@@ -168,6 +168,13 @@ def test_a_route_takes_the_keys_of_the_table_and_no_others(
         assert near == ("forbidden" if names == "all" else None)
 
 
+@pytest.mark.parametrize("path", ["/v1/topics/nothing/records", "/v1/query", "/v1/nowhere", "/metrics"])
+def test_without_a_key_nothing_is_told_of_the_body_or_of_the_path(client: TestClient, path: str) -> None:
+    answer = client.post(path, content=b"{not json", headers={"content-type": "application/json"})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthenticated")
+
+
 def test_a_transaction_of_a_limited_key_is_about_its_names_alone(client: TestClient, keys: Keys) -> None:
     headers = {"authorization": f"Bearer {made(keys, 'one', ['produce'], ['nothing'])}"}
     ours = {"table": "nothing", "upsert": [{"id": 1}]}

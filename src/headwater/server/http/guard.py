@@ -68,7 +68,10 @@ class Guard:
             send = _with_origin(send, origin)
         try:
             self._check_site(request, origin, allowed=allowed)
-            scope.setdefault("state", {})["holder"] = await self._holder(request)
+            holder = await self._holder(request)
+            scope.setdefault("state", {})["holder"] = holder
+            if holder is NO_KEY and _asks_for_key(scope["path"]):
+                raise _no_key()  # before its body is read
             self._check_length(request)
         except HeadwaterError as error:
             await _refuse(error, scope, receive, send)
@@ -183,9 +186,7 @@ def needs(scope: str, *, about: str = "name") -> Callable[[HTTPConnection], Awai
     async def check(request: HTTPConnection) -> None:
         holder: Holder = request.scope["state"]["holder"]
         if holder is NO_KEY:
-            raise Unauthenticated(
-                "this server requires a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…"
-            )
+            raise _no_key()
         if not holder.may(scope):
             raise Forbidden(
                 f'key "{holder.name}" lacks the scope {scope}',
@@ -198,6 +199,15 @@ def needs(scope: str, *, about: str = "name") -> Callable[[HTTPConnection], Awai
             check_name_of(holder, named if about == "name" else None)
 
     return check
+
+
+def _asks_for_key(path: str) -> bool:
+    """Whether all that is at this path asks for a key: everything but the pages, the health and the session."""
+    return path == "/metrics" or (path.startswith("/v1/") and path != "/v1/session")
+
+
+def _no_key() -> Unauthenticated:
+    return Unauthenticated("this server requires a key", hint="Send it: Authorization: Bearer hw_…, or X-API-Key: hw_…")
 
 
 def check_name_of(holder: Holder, name: str | None) -> None:
