@@ -26,6 +26,7 @@ PARTS = {
     "flink": ("bench.scale.peers.flink_on_kafka", "measure"),
     "local": ("bench.scale.cluster_ticks", "measure_local"),
     "cluster": ("bench.scale.cluster_ticks", "measure_cluster"),
+    "worker": ("bench.scale.cluster_ticks", "measure_one_worker"),
     "memory": ("bench.scale.driver_memory", "measure"),
     "model": ("bench.scale.sizing", "measure"),
 }

@@ -1,8 +1,8 @@
 """Ticks on a Spark cluster and ticks of a Spark in the process: the same app, the same changes.
 
 What it is: the shop of ``bench/views`` (a join and sums over tables with keys), filled, then given lots of several
-sizes; once with Spark's ``local[*]``, once on a standalone cluster of a master and two workers on this machine. Each is
-a part of its own: a process has one Spark.
+sizes; with Spark's ``local[*]``, and on a standalone cluster of a master and one or two workers on this machine. Each
+is a part of its own: a process has one Spark.
 What is timed: the seconds from a tick's start to its commit, and the processor seconds of everything: driver, JVM,
 executors, their Python. Two cores serve both, so the cluster's clock shows what a cluster costs, not what it gains.
 Invariants: the answer is checked after every lot; the first lot of each size warms up and is not counted.
@@ -12,6 +12,7 @@ Not here: the shop (``bench/views/shop_app.py``). Read next: ``sizing.py``.
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 from bench.processor_time import processor_seconds
@@ -29,10 +30,15 @@ def measure_local(sizes: Sizes, folder: Path) -> Lines:
     return measured(sizes, folder, {})
 
 
-def measure_cluster(sizes: Sizes, folder: Path) -> Lines:
+def measure_cluster(sizes: Sizes, folder: Path, workers: int = 2) -> Lines:
     """Ticks on a master and two workers."""
-    with SparkCluster(worker_memory="1500m") as cluster:
+    with SparkCluster(workers=workers, worker_memory="1500m") as cluster:
         return measured(sizes, folder, {"spark.master": cluster.url, **EXECUTORS})
+
+
+def measure_one_worker(sizes: Sizes, folder: Path) -> Lines:
+    """The largest ticks on one worker: what two of them cost more."""
+    return measure_cluster(replace(sizes, changes=sizes.changes[-1:]), folder, workers=1)
 
 
 def measured(sizes: Sizes, folder: Path, spark: dict[str, str]) -> Lines:

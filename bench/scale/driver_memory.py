@@ -40,7 +40,7 @@ from tests.services.s3_server import CREDENTIALS, S3Server
 ROUND_ROWS = 2_000_000
 BATCH_ROWS = 100_000
 KEYED_PART = 2  # one row of so many is of the keyed table
-HEAP = "768m"
+HEAP = "512m"
 SPARK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": HEAP,

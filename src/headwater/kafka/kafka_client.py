@@ -11,8 +11,10 @@ Read next: ``inlets/kafka/kafka_inlet.py``, ``sinks/kafka/kafka_sink.py``; ``doc
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import wait
@@ -49,6 +51,49 @@ def client() -> Any:
         import confluent_kafka
         import confluent_kafka.admin
     return confluent_kafka
+
+
+class CollectorPause:
+    """Python's collector of cycles is off while somebody is inside; of several, in threads, the last one turns it on.
+
+    >>> with CollectorPause() as pause, pause:
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> CollectorPause:
+        with self._lock:
+            if not self._inside:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._was_on:
+                gc.enable()
+
+
+COLLECTOR_PAUSE = CollectorPause()
+
+
+def consumed(consumer: Any, messages_max: int, wait_s: float) -> list[Any]:
+    """What a consumer has, in at most so long.
+
+    While thousands of messages come into being the collector would look through them again and again: half of the time.
+    """
+    with COLLECTOR_PAUSE:
+        found: list[Any] = consumer.consume(messages_max, wait_s)
+    return found
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import ClosedError, Fenced, InvalidDeclaration
-from headwater.kafka.kafka_client import RECONNECT_SECONDS, KafkaFailure, client
+from headwater.kafka.kafka_client import RECONNECT_SECONDS, KafkaFailure, client, consumed
 from headwater.log.batch import Batch
 from headwater.log.groups.groups import GroupDescription
 from headwater.log.groups.readers import ReaderLag
@@ -111,7 +111,7 @@ class KafkaConsumer:
         """What follows a message in its partition; what another partition has is asked for again."""
         number = first.partition()
         messages, others = [first], dict[int, int]()
-        for message in self._consumer.consume(self._rows_max - 1, 0) if self._rows_max > 1 else ():
+        for message in consumed(self._consumer, self._rows_max - 1, 0) if self._rows_max > 1 else ():
             if message.error() is None and message.partition() == number:
                 messages.append(message)
             elif message.error() is None:

@@ -18,7 +18,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headwater.errors import LogUnavailable, OffsetOutOfRange, Unavailable, UnknownTopic
-from headwater.kafka.kafka_client import RECONNECT_SECONDS, REQUEST_SECONDS_MAX, KafkaCluster, KafkaFailure, client
+from headwater.kafka.kafka_client import (
+    RECONNECT_SECONDS,
+    REQUEST_SECONDS_MAX,
+    KafkaCluster,
+    KafkaFailure,
+    client,
+    consumed,
+)
 
 MESSAGES_MAX = 20_000  # given at once
 WAIT_S = 0.005
@@ -35,6 +42,7 @@ class RangeReader:
         self.cluster = cluster
         self.topic = topic
         self._kafka = client()
+        self._error_of = self._kafka.Message.error
         self._failure = KafkaFailure(cluster, LogUnavailable)
         self._consumer = cluster.client(
             self._kafka.Consumer,
@@ -63,13 +71,13 @@ class RangeReader:
         while position < stop:
             wait_s = WAIT_FOR_MANY_S if stop - position > MANY_MESSAGES else WAIT_S
             # Not more than the range may hold: what is beyond stays for the next one.
-            messages = self._consumer.consume(min(MESSAGES_MAX, stop - position), wait_s)
+            messages = consumed(self._consumer, min(MESSAGES_MAX, stop - position), wait_s)
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > (RECONNECT_SECONDS if self._failure.hopeless else REQUEST_SECONDS_MAX):
                 raise self._failure.told()
             found, beyond = messages, False
-            if messages and (messages[-1].error() or messages[-1].offset() >= stop or any(map(_error_of, messages))):
+            if messages and (any(map(self._error_of, messages)) or messages[-1].offset() >= stop):
                 found, position, beyond = self._sorted_out(messages, number, position, stop)
             elif messages:  # nearly always: nothing but messages of the range
                 position = messages[-1].offset() + 1
@@ -114,10 +122,6 @@ class RangeReader:
         """Leave the cluster."""
         with contextlib.suppress(RuntimeError):  # it was closed
             self._consumer.close()
-
-
-def _error_of(message: Any) -> Any:
-    return message.error()
 
 
 def deleted_topic(topic: str, cluster: KafkaCluster) -> UnknownTopic:

@@ -48,6 +48,7 @@ METADATA_HEADER = "headwater-metadata"
 PRODUCER_HEADER = "headwater-producer"  # the name of a named producer
 
 Message = Any  # of confluent-kafka
+Headers = list[tuple[str, bytes]] | None
 
 
 class KafkaValues:
@@ -145,27 +146,28 @@ class KafkaValues:
         """Messages of one partition as rows, with every column that a topic's rows can have."""
         row = self._row()
         shape = nullable(stored_schema(row.schema, row))
+        headers = [message.headers() for message in messages]
         if self.by_message:
-            rows, counts = self._of_messages(messages, row), np.ones(len(messages), np.int64)
+            rows, counts = self._of_messages(messages, row, headers), np.ones(len(messages), np.int64)
         else:
             rows, counts = self._of_streams(messages, row)
-        offsets = np.repeat(np.array([message.offset() for message in messages], np.int64), counts)
+        offsets = np.repeat(_offsets(messages), counts)
         stamps = np.repeat(np.array([message.timestamp()[1] for message in messages], np.int64), counts)
         system = [
             pa.array(offsets),
             pa.array(np.full(len(offsets), partition, np.int32)),
             pa.array(stamps * 1000).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(np.repeat(_producers(messages), counts)),
+            pa.array(np.repeat(_producers(headers), counts)),
         ]
         names = [*shape.names, *METADATA_COLUMNS, "_offset", "_partition", "_appended_at", "_producer"]
         return pa.RecordBatch.from_arrays([*(rows.column(name) for name in names[:-4]), *system], names=names)
 
-    def _of_messages(self, messages: Sequence[Message], row: TopicRow) -> pa.RecordBatch:
+    def _of_messages(self, messages: Sequence[Message], row: TopicRow, headers: Sequence[Headers]) -> pa.RecordBatch:
         schema, key = nullable(row.schema), row.settings.key
         if self.form == "raw":
             return _of_bytes(messages, row, schema)
         values = [message.value() for message in messages]
-        if values and None not in values and not _say_more(messages):
+        if values and None not in values and not _say_more(headers):
             columns = json_columns(values, schema) if self.form == "json" else self._avro.columns(values, schema)
             if columns is not None:
                 of_key = [column for name, column in zip(schema.names, columns, strict=True) if name in key]
@@ -278,9 +280,16 @@ def producer_number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
-def _producers(messages: Sequence[Message]) -> Any:
-    found = np.zeros(len(messages), np.int64)
-    said = [(place, headers) for place, message in enumerate(messages) if (headers := message.headers())]
+def _offsets(messages: Sequence[Message]) -> Any:
+    """The offsets, which rise: where as many lie between the first and the last, none is left out."""
+    if messages and messages[-1].offset() - messages[0].offset() == len(messages) - 1:
+        return np.arange(messages[0].offset(), messages[-1].offset() + 1, dtype=np.int64)
+    return np.array([message.offset() for message in messages], np.int64)
+
+
+def _producers(headers_of: Sequence[Headers]) -> Any:
+    found = np.zeros(len(headers_of), np.int64)
+    said = [(place, headers) for place, headers in enumerate(headers_of) if headers] if any(headers_of) else []
     for place, headers in said:
         for name, value in headers:
             if name == PRODUCER_HEADER:
@@ -288,10 +297,9 @@ def _producers(messages: Sequence[Message]) -> Any:
     return found
 
 
-def _say_more(messages: Sequence[Message]) -> bool:
+def _say_more(headers_of: Sequence[Headers]) -> bool:
     """Whether some message says more than its producer."""
-    said = [headers for message in messages if (headers := message.headers())]
-    return any(name != PRODUCER_HEADER for headers in said for name, _ in headers)
+    return any(headers_of) and any(name != PRODUCER_HEADER for headers in headers_of for name, _ in headers or ())
 
 
 def _streams(batch: pa.RecordBatch) -> Iterator[bytes]:

@@ -64,6 +64,12 @@ class ObjectAddress:
                 f'the address {_hidden(text)!r} has a setting "{unknown[0]}", which there is not',
                 hint=f"There are: {', '.join(sorted(SETTINGS))}.",
             )
+        if parts.scheme == "hdfs":
+            raise InvalidDeclaration(
+                f"state cannot be on HDFS: {_hidden(text)!r}",
+                detail="A commit creates a file only if there is none, which Arrow's client for HDFS cannot.",
+                hint=f"Write {FORMS}.",
+            )
         is_folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
         if not is_folder and not (parts.scheme == "s3" and parts.netloc):
             raise InvalidDeclaration(f"{_hidden(text)!r} is not the address of an object store", hint=f"Write {FORMS}.")

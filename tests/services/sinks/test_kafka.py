@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from headwater.errors import Fenced, SinkRefused
@@ -23,6 +25,7 @@ from headwater.sinks.runner.sink_task import SinkTask
 from headwater.sinks.sink import SinkContext
 from headwater.views.serving.deliveries import Delivery
 from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker
+from tests.services.registry import Registry
 from tests.services.sinks.synthetic import SyntheticView
 from tests.waiting import eventually
 
@@ -70,6 +73,47 @@ def test_rows_are_the_latest_of_each_key_and_tombstones(
     ]
     assert [dict(each.headers())["headwater-tick"] for each in messages] == [b"2", b"2", b"3", b"3"]
     assert settings_of(kafka, topic)["cleanup.policy"] == "compact"
+
+
+def test_rows_are_avro_that_a_plain_consumer_reads_by_the_registrys_schema(
+    kafka: KafkaBroker, topic: str, view: SyntheticView, log: Log
+) -> None:
+    registry = Registry()
+    task = follow(Kafka(kafka.servers, topic=topic, values="avro", registry=registry.url), view, log)
+    view.change(add=[{"id": 1, "name": None}], remove=[{"id": 2}])
+    task.catch_up()
+    task.close()
+    registry.close()
+
+    messages = kafka.read(topic)
+
+    ((number, answer),) = registry.schemas.items()  # one schema, of all deliveries
+    schema, head = fastavro.parse_schema(json.loads(answer["schema"])), b"\0" + number.to_bytes(4, "big")
+    assert {value[:5] for each in messages if (value := each.value())} == {head}
+    assert registry.subjects == {f"{topic}-value": [number]}
+    assert [
+        (each.key(), each.value() and fastavro.schemaless_reader(io.BytesIO(each.value()[5:]), schema, None))
+        for each in messages
+    ] == [
+        (b'{"id":1}', {"id": 1, "name": "Ada"}),
+        (b'{"id":2}', {"id": 2, "name": "Bob"}),
+        (b'{"id":2}', None),
+        (b'{"id":1}', {"id": 1, "name": None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"values": "avro"}, "the address of a schema registry belong together"),
+        ({"registry": "http://127.0.0.1:1"}, "the address of a schema registry belong together"),
+        ({"values": "protobuf"}, "values cannot be 'protobuf'"),
+        ({"values": "avro", "registry": "http://127.0.0.1:1", "form": "changes"}, "envelopes .* as JSON only"),
+    ],
+)
+def test_values_that_no_message_could_have_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SinkRefused, match=said):
+        Kafka("127.0.0.1:9092", **given)  # type: ignore[arg-type]
 
 
 def settings_of(kafka: KafkaBroker, topic: str) -> dict[str, str]:
@@ -142,6 +186,25 @@ def test_a_topic_belongs_to_one_sink(kafka: KafkaBroker, topic: str, view: Synth
     assert status.state is SinkState.STOPPED
     assert status.error is not None
     assert status.error["message"] == (f'Kafka topic "{topic}" at {kafka.servers} belongs to sink app/the view/copy')
+
+
+def test_a_full_copy_that_is_seen_only_after_it_was_looked_for_is_not_made_again(
+    kafka: KafkaBroker, topic: str, view: SyntheticView, log: Log
+) -> None:
+    head = view.head()
+    assert head is not None
+    sink = Kafka(kafka.servers, topic=topic)
+    context = SinkContext("app", "the view", "copy", view.schema, view.key, head.version)
+    next_process = sink.open(context, log)
+    assert next_process.progress() is None
+    follow(sink, view, log).close()  # what the one before had committed is readable now
+    copied, tick = len(kafka.read(topic)), view.tick
+    view.change([{"id": 3, "name": "Cy"}])
+
+    progress = next_process.fill(view.state.drop_columns(["_weight"]).to_batches(), view.tick, 2)
+    next_process.close()
+
+    assert (progress.tick, progress.epoch, len(kafka.read(topic))) == (tick, 2, copied)
 
 
 def test_a_zombie_with_an_open_transaction_is_shut_out(

@@ -29,7 +29,7 @@ def test_a_store_keeps_the_contract(
 
 
 def test_of_sixteen_writers_of_one_name_in_a_folder_exactly_one_wins(tmp_path: Path) -> None:
-    assert race([FolderStore(tmp_path / "shared") for _ in range(16)], 1_000) == {1: 1_000}
+    assert race([FolderStore(tmp_path / "shared") for _ in range(16)], 300) == {1: 300}
 
 
 def test_nothing_is_left_of_a_create_that_lost_or_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import OffsetOutOfRange, Unavailable
 from headwater.inlets.kafka.kafka_positions import KafkaPositions, PartitionPosition
-from headwater.kafka.kafka_client import KafkaAdmin, KafkaCluster, KafkaFailure, KafkaTopicFacts, client
+from headwater.kafka.kafka_client import KafkaAdmin, KafkaCluster, KafkaFailure, KafkaTopicFacts, client, consumed
 
 if TYPE_CHECKING:
     from typing import Self
@@ -113,7 +113,7 @@ class KafkaReader:
                 raise self._failure.told()
             return []
         found: list[Any] = []
-        for message in [first, *self._consumer.consume(MESSAGES_MAX - 1, 0)]:
+        for message in [first, *consumed(self._consumer, MESSAGES_MAX - 1, 0)]:
             error = message.error()
             if error is None:
                 if message.offset() >= self.offsets[message.partition()]:

@@ -55,13 +55,14 @@ def _quick(array: pa.Array) -> pa.Array | None:
     if kinds.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC"):
         if not _within(array, pa.int64(), MICROSECONDS):
             return None
-        written = pc.replace_substring(array.cast(pa.string()), " ", "T")
-        return _quoted(pc.replace_substring(written, ".000000", ""))
+        # Without their zone, which is UTC: Arrow looks a zone up for every value, in 30 times the time.
+        written = pc.replace_substring(array.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
+        return _quoted(pc.replace_substring(written, ".000000", ""), 'Z"' if kind.tz else '"')
     return None
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', texts, '"', "")
+def _quoted(texts: pa.Array, end: str = '"') -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, end, "")
 
 
 def _is_plain(array: pa.Array) -> bool:

@@ -2,16 +2,16 @@
 
 What it is: ``row_records``, the latest row of each key and a tombstone for one that is gone;
 ``change_records``, an envelope for each change; ``full_copy_records``, the rows of a full copy in either form.
-Invariants: keys and values are JSON as the log writes it (``log/schema/json_lines.py``), so different keys have
-different bytes, and a key has the same bytes each time. A view without a key has envelopes, each with how many equal
-rows it stands for, under a key that is the same for equal rows.
+Invariants: keys are JSON as the log writes it (``log/schema/json_lines.py``), so different keys have different bytes,
+and a key has the same bytes each time. Values are JSON too; those of rows are what ``values`` makes of them. A view
+without a key has envelopes, each with how many equal rows it stands for, under a key that is the same for equal rows.
 Not here: the transaction (``kafka_transactions.py``). Read next: ``kafka_sink.py``; ``docs/kafka.md``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +27,15 @@ ROWS, CHANGES = "rows", "changes"
 CREATE, UPDATE, DELETE, READ, RESET = "c", "u", "d", "r", "reset"
 RESET_KEY = b'"reset"'
 
+RowValues = Callable[[pa.Table], list[bytes]]
 
-def row_records(changes: pa.Table, key: Sequence[str]) -> Iterator[KafkaRecord]:
+
+def json_values(rows: pa.Table) -> list[bytes]:
+    """Rows as JSON objects."""
+    return [text.encode() for text in json_rows(rows)]
+
+
+def row_records(changes: pa.Table, key: Sequence[str], values: RowValues = json_values) -> Iterator[KafkaRecord]:
     """Changes of a view with a key: tombstones, then rows.
 
     >>> changes = pa.table({"id": [1, 1, 2], "n": [5, 6, 7], "_weight": [-1, 1, -1]})
@@ -37,7 +44,7 @@ def row_records(changes: pa.Table, key: Sequence[str]) -> Iterator[KafkaRecord]:
     """
     for name in _keys(deletes(changes, key), key):
         yield KafkaRecord(name, None)
-    yield from _rows(upserts(changes), key)
+    yield from _rows(upserts(changes), key, values)
 
 
 def change_records(changes: pa.Table, key: Sequence[str], tick: int) -> Iterator[KafkaRecord]:
@@ -63,10 +70,12 @@ def change_records(changes: pa.Table, key: Sequence[str], tick: int) -> Iterator
         yield _envelope(name, before.get(name), after.get(name), tick)
 
 
-def full_copy_records(rows: pa.Table, key: Sequence[str], form: str, tick: int) -> Iterator[KafkaRecord]:
+def full_copy_records(
+    rows: pa.Table, key: Sequence[str], form: str, tick: int, values: RowValues = json_values
+) -> Iterator[KafkaRecord]:
     """Rows of a full copy."""
     if form == ROWS:
-        yield from _rows(rows, key)
+        yield from _rows(rows, key, values)
     elif key:
         for name, row in zip(_keys(rows, key), _listed(rows), strict=True):
             yield _envelope(name, None, row, tick, op=READ)
@@ -85,9 +94,9 @@ def reset_record(partition: int, tick: int) -> KafkaRecord:
     return KafkaRecord(RESET_KEY, json_line(value).encode(), partition)
 
 
-def _rows(rows: pa.Table, key: Sequence[str]) -> Iterator[KafkaRecord]:
-    for name, text in zip(_keys(rows, key), json_rows(rows), strict=True):
-        yield KafkaRecord(name, text.encode())
+def _rows(rows: pa.Table, key: Sequence[str], values: RowValues) -> Iterator[KafkaRecord]:
+    for name, value in zip(_keys(rows, key), values(rows), strict=True):
+        yield KafkaRecord(name, value)
 
 
 def _envelope(
@@ -99,7 +108,7 @@ def _envelope(
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> list[bytes]:
-    return [text.encode() for text in json_rows(rows.select(list(key)))]
+    return json_values(rows.select(list(key)))
 
 
 def _names(rows: pa.Table) -> list[bytes]:

@@ -20,16 +20,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.durations import Duration, to_seconds
-from headwater.errors import SinkRefused, Unavailable
+from headwater.errors import InvalidDeclaration, SinkRefused, Unavailable
 from headwater.kafka.kafka_client import KafkaAdmin, KafkaCluster, KafkaTopicFacts, client
 from headwater.kafka.kafka_ranges import committed_messages
 from headwater.kafka.kafka_transactions import KafkaRecord, KafkaTransactions, ProducerFenced
+from headwater.kafka.values.avro_schemas import avro_schema
+from headwater.kafka.values.avro_values import AvroRecords
+from headwater.kafka.values.schema_registry import SchemaRegistry
+from headwater.log.topic_rows import nullable
 from headwater.sinks.kafka.kafka_progress import SETTINGS, WAIT_S, KafkaProgress, ProgressToken
 from headwater.sinks.kafka.kafka_records import (
     CHANGES,
     ROWS,
+    RowValues,
     change_records,
     full_copy_records,
+    json_values,
     reset_record,
     row_records,
 )
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
     from headwater.log.contract import EventLog
 
 FORMS = (ROWS, CHANGES)
+VALUES = JSON, AVRO = "json", "avro"
 TIMEOUT_SECONDS_MIN = 15.0
 READABLE_SECONDS_MAX = 1.0
 NOTHING = -1  # the tick of a token before the first full copy
@@ -51,6 +58,7 @@ class KafkaSink(Sink):
 
     ``form`` is "rows": a key has its latest row, and a tombstone when it is gone, for a compacted topic; or "changes":
     an envelope ``{"op", "before", "after", "tick"}`` for each change. A view without a key has changes.
+    ``values`` "avro" writes the rows as records under the schema that ``registry`` keeps; keys stay JSON.
     ``settings`` are librdkafka's, such as credentials; ``transaction_timeout`` bounds a full copy.
 
     >>> KafkaSink("kafka-1:9092", topic="revenue", settings={"sasl.password": "s3cret"})
@@ -60,6 +68,8 @@ class KafkaSink(Sink):
     servers: str
     topic: str | None = None
     form: str | None = None
+    values: str = JSON
+    registry: str | None = None
     partitions: int = 1
     replicas: int = -1  # as the cluster has it by default
     transaction_timeout: Duration = "5 minutes"
@@ -71,6 +81,17 @@ class KafkaSink(Sink):
         KafkaCluster(self.servers, self.settings)
         if self.form is not None and self.form not in FORMS:
             raise SinkRefused(f"form cannot be {self.form!r}", hint=f"Use one of {', '.join(FORMS)}.")
+        if self.values not in VALUES:
+            raise SinkRefused(f"values cannot be {self.values!r}", hint=f"Use one of {', '.join(VALUES)}.")
+        if self.values == AVRO and self.form == CHANGES:
+            raise SinkRefused("envelopes of changes are written as JSON only", hint='Use values="json".')
+        if (self.values == AVRO) is not (self.registry is not None):
+            raise SinkRefused(
+                'values="avro" and the address of a schema registry belong together',
+                hint='Write values="avro", registry="http://localhost:8081".',
+            )
+        if self.registry is not None:
+            SchemaRegistry(self.registry)
         if self.partitions < 1:
             raise SinkRefused(f"partitions cannot be {self.partitions}", hint="Use a number above zero.")
         if to_seconds(self.transaction_timeout) < TIMEOUT_SECONDS_MIN:
@@ -81,7 +102,7 @@ class KafkaSink(Sink):
 
     @property
     def layout(self) -> str:
-        return self.form or ""
+        return self.form or "" if self.values == JSON else f"{self.form or ''}.{self.values}"
 
     def open(self, context: SinkContext, log: EventLog) -> Target:
         del log
@@ -90,6 +111,11 @@ class KafkaSink(Sink):
             raise SinkRefused(
                 f'view "{context.view}" has no key, and rows in Kafka are found by one',
                 hint='Use form="changes", or give the view a key by GROUP BY or a table\'s key.',
+            )
+        if self.values == AVRO and not context.key:
+            raise SinkRefused(
+                f'view "{context.view}" has no key: its changes are envelopes, which are written as JSON only',
+                hint='Use values="json", or give the view a key by GROUP BY or a table\'s key.',
             )
         return KafkaTarget(context, self)
 
@@ -111,16 +137,23 @@ class KafkaTarget(Target):
         self.cluster = KafkaCluster(declared.servers, declared.settings)
         self.admin = KafkaAdmin(self.cluster)
         self.tokens = KafkaProgress(self.cluster, self.admin, self.topic, context)
+        self._values = json_values if declared.registry is None else self._avro_values(declared.registry)
         self._producer: KafkaTransactions | None = None
         self._token: ProgressToken | None = None  # the last one, once the sink is ours
+        self._seen_empty = False  # nothing was committed, or nothing that readers saw yet
 
     # The contract
 
     def progress(self) -> StoredProgress | None:
-        return self._usable(self.tokens.last(), self.admin.find(self.topic))
+        found = self._usable(self.tokens.last(), self.admin.find(self.topic))
+        self._seen_empty = found is None
+        return found
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         facts = self._taken_over(epoch, filling=True)
+        found = self._usable(self._token, facts)
+        if self._seen_empty and found is not None and found.version == self.context.version:
+            return found  # of a process that was killed after its commit: Kafka showed it after we had looked
         return self._written(self._full_copy(rows, tick, facts), tick, epoch, facts)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
@@ -129,13 +162,31 @@ class KafkaTarget(Target):
         if not is_next(progress, self.context, delivery):
             return reached(progress, self.context)
         key, changes = self.context.key, delivery.changes
-        records = row_records(changes, key) if self.form == ROWS else change_records(changes, key, delivery.tick)
+        if self.form == ROWS:
+            records = row_records(changes, key, self._values)
+        else:
+            records = change_records(changes, key, delivery.tick)
         return self._written(records, delivery.tick, delivery.epoch, facts)
 
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
+
+    def _avro_values(self, registry: str) -> RowValues:
+        """Rows as Avro; every column may be null, so that all deliveries have one schema."""
+        columns = nullable(self.context.schema)
+        try:
+            avro_schema(self.topic, columns)
+        except InvalidDeclaration as error:
+            raise SinkRefused(error.message, hint='Use values="json".') from None
+        records = AvroRecords(self.topic, SchemaRegistry(registry))
+
+        def written(rows: pa.Table) -> list[bytes]:
+            batches = rows.select(columns.names).cast(columns).to_batches()
+            return [value for batch in batches for value in records.written(batch)]
+
+        return written
 
     # Taking over
 
@@ -260,7 +311,7 @@ class KafkaTarget(Target):
         )
         left = self._live_keys(facts) if self.form == ROWS else {}
         for table in tables:
-            for record in full_copy_records(table, key, self.form, tick):
+            for record in full_copy_records(table, key, self.form, tick, self._values):
                 left.pop(record.key or b"", None)
                 yield record
         for name, places in left.items():
