@@ -281,7 +281,14 @@ class _MatchCompiler:
         columns = tuple(PlanColumn(name) for name in [*shown, *([CLOSES] if self.closes else [])])
         leaf = Leaf("_l0", plan.name, LeafContent.BAG, tuple(column.name for column in plan.columns))
         return MatchStage(
-            self.mention.relation, StageKind.KEYED, columns, HIDDEN, self._what(), leaf, program=self.program
+            self.mention.relation,
+            StageKind.KEYED,
+            columns,
+            HIDDEN,
+            self._what(),
+            leaf,
+            program=self.program,
+            bucket_us=self.clause.within_us or BUCKET_US,
         )
 
     def _timed(self, types: Mapping[str, str | None]) -> bool:
@@ -327,6 +334,7 @@ class _MatchCompiler:
             tuple(names),
             f"{ORDER}0" if timed else "",
             plan.batch,
+            (self.clause.within_us or BUCKET_US) if timed else 0,
         )
 
     def _aggregates(self, row_columns: tuple[PlanColumn, ...]) -> list[PlanColumn]:

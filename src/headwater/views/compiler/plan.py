@@ -287,6 +287,9 @@ class MatchStage(Stage):
     The source has hidden columns: ``keys`` (PARTITION BY), what to order by, and ``bucket``, a whole number that never
     falls along the order: rows are looked up by partition and bucket.
 
+    With ``lets_go`` rows of the source and of the state leave again (``views/stages/match_expiry.py``): what is left is
+    all that a tick may need.
+
     State rows are of two sorts. The rows of the matches: ``columns``, the partition ``_k0…``, the bucket of the row
     where the match began and ``_index``, the number of that row in its bucket, ``_shown``. And, not shown, an entry for
     each bucket of a partition that has rows, and one for its end: ``_rows``, how many rows the bucket has; ``_from``
@@ -313,6 +316,8 @@ class MatchStage(Stage):
     partition_names: tuple[str, ...] = ()  # of ``columns``: the partition's
     time: str = ""  # of ``row_columns``: the time that rows are ordered by, where they are
     input: str = ""  # for recomputation: the query that the source is
+    bucket_us: int = 0  # how much time a bucket has, where rows are ordered by a time
+    lets_go: bool = False
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

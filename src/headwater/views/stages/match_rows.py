@@ -236,14 +236,17 @@ class MatchedRows:
             return pa.nulls(len(result.row), kind)
         moments = rows.column(self.stage.time).cast(pa.int64())
         times = pc.fill_null(moments, NEVER).to_numpy()
-        looked = furthest[result.first_row]
+        looked = np.maximum(furthest[result.first_row], result.row + 1)  # an empty match has looked at no row
         ends = bounds[1:][result.partition]
         closes = np.where(looked <= ends, times[np.maximum(np.minimum(looked, ends), 1) - 1], NEVER)
         clause = self.program.clause
         if clause.within_us is not None:
             deadline = times[result.first_row] + clause.within_us
-            waits = (clause.absent is not None) | (result.kind == TIMED_OUT) | (closes == NEVER)
-            closes = np.where(waits, deadline, np.minimum(closes, deadline))
+            waits = (clause.absent is not None) | (result.kind == TIMED_OUT)
+            if self.program.looks_behind_deadline:
+                closes = np.where(waits & (closes != NEVER), np.maximum(closes, deadline), closes)
+            else:
+                closes = np.where(waits | (closes == NEVER), deadline, np.minimum(closes, deadline))
         return pa.array(closes, mask=(closes == NEVER) | (times[result.first_row] == NEVER)).cast(kind)
 
 

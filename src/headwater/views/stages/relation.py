@@ -233,6 +233,13 @@ class TickRelation:
             return BoundRows(shape, self.changes.rows, None, lambda spark: self._changes_as_bag(spark, columns))
         return BoundRows(shape, before.count + changed.count, None, lambda spark: self._bag_frame(spark, columns))
 
+    def here(self, columns: Sequence[str]) -> pa.Table:
+        """The same on the driver, however many rows there are."""
+        names = self.schema.names
+        before = self._once("here", names, self._here).local if self.rows_before else None
+        changed = fitted(self.changes.read(), self.weighted_schema(names))
+        return expand(consolidate(changed if before is None else union(before, changed)), columns)
+
     def _changes_as_bag(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
         frame, every = self.changes.frame(spark), self.schema.names
         if self.changes.plain:  # in one pass: what was never taken back need not be added up, nor repeated

@@ -144,7 +144,8 @@ class StageRun:
     @property
     def _can_compare(self) -> bool:
         """Whether the stage has a state that a recomputation from the inputs' content can be compared with."""
-        return self.own is not None and all(source.known for source in self.sources.values())
+        trimmed = isinstance(self.stage, MatchStage) and self.stage.lets_go
+        return self.own is not None and not trimmed and all(source.known for source in self.sources.values())
 
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
