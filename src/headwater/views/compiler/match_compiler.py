@@ -30,7 +30,17 @@ from headwater.views.compiler.frontend.match_text import MatchMention, MatchText
 from headwater.views.compiler.frontend.metadata_columns import WrittenOut, write_out_metadata
 from headwater.views.compiler.frontend.parse import Parsed, trees
 from headwater.views.compiler.operators.first_rows import is_orderable
-from headwater.views.compiler.plan import Leaf, LeafContent, MatchStage, PlanColumn, Relation, StageKind, ViewPlan
+from headwater.views.compiler.plan import (
+    FlowStage,
+    Leaf,
+    LeafContent,
+    MatchStage,
+    PlanColumn,
+    Relation,
+    SortColumn,
+    StageKind,
+    ViewPlan,
+)
 from headwater.views.compiler.sql.expressions import bare
 
 ROWS = ".rows"
@@ -38,6 +48,8 @@ KEY, ORDER, BUCKET, PLACE = "p__", "o__", "b__", "_place"
 FIRST, OTHERS = -(2**63) + 1, 0  # the bucket of rows before all others; of rows whose order has no numbers
 INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
+NUMBERED = (*INTEGERS, *TIMES, "DATE", "BOOLEAN")  # that are sorted as whole numbers
+SORTABLE = (*NUMBERED, "STRING", "FLOAT", "DOUBLE")  # that Arrow sorts as Spark does
 ROWS_A_BUCKET = 1024  # of rows that are ordered by a whole number
 BUCKET_US = 600_000_000  # of a clause without WITHIN
 HIDDEN = (
@@ -179,6 +191,8 @@ class _MatchCompiler:
         except InvalidView as error:
             raise InvalidView(error.message.split(" (line ")[0], hint=error.hint, detail=self._shown()) from None
         carried = [column.name for column in wanted]
+        if isinstance(plan.stages[-1], FlowStage):
+            plan = replace(plan, stages=(*plan.stages[:-1], replace(plan.stages[-1], as_bag=True)))
         return plan, self._stage(plan, carried) if self.describe is not None else self._names_only(plan, carried)
 
     def _shown(self) -> str:
@@ -271,7 +285,40 @@ class _MatchCompiler:
         row_columns = self._described(rows, {"_rows": plan.columns})
         for sql in program.conditions_sql:
             self._described(f"SELECT {sql} AS c FROM _given", {"_given": row_columns})
-        return self._measured(plan, rows, row_columns, keys, shown)
+        stage = self._measured(plan, rows, row_columns, keys, shown)
+        return self._with_unsorted(stage, [name.strip("`") for name in ties], shown, types)
+
+    def _with_unsorted(
+        self, stage: MatchStage, ties: list[str], shown: list[str], types: Mapping[str, str | None]
+    ) -> MatchStage:
+        """The stage for a reader that sorts many rows itself: where Spark's order and ours are the same."""
+        clause = self.clause
+        order = [
+            SortColumn(f"{ORDER}{place}", item.descending, item.nulls_first)
+            for place, item in enumerate(clause.order_by)
+        ]
+        plain = all((types.get(column.name) or "").upper() in NUMBERED for column in order)
+        plain = plain and all((types.get(name.lower()) or "").upper() in SORTABLE for name in ties)
+        if not stage.keys or not order or not plain or any("__w" in each.sql for each in self.program.row_columns):
+            return stage
+        places = {name.lower(): f"t__{place}" for place, name in enumerate(ties)}
+        for place, item in enumerate(clause.order_by):
+            places.setdefault(item.sql.strip("`").lower(), f"{ORDER}{place}")
+        known = {each.name: places.get(each.sql.strip("`").lower()) for each in self.program.row_columns}
+        parts = [
+            *stage.keys,
+            BUCKET,
+            *(column.name for column in order),
+            *(f"`{name}`" for name in shown),
+            *(f"{each.sql} AS {each.name}" for each in self.program.row_columns if known[each.name] is None),
+            *(f"`{name}` AS t__{place}" for place, name in enumerate(ties)),
+        ]
+        return replace(
+            stage,
+            unsorted=f"SELECT {', '.join(parts)} FROM _rows",
+            sort_by=(*order, *(SortColumn(f"t__{place}") for place in range(len(ties)))),
+            copies=tuple((name, place) for name, place in known.items() if place is not None),
+        )
 
     def _names_only(self, plan: ViewPlan, carried: list[str]) -> MatchStage:
         """What is known without Spark."""
@@ -334,7 +381,7 @@ class _MatchCompiler:
             tuple(names),
             f"{ORDER}0" if timed else "",
             plan.batch,
-            (self.clause.within_us or BUCKET_US) if timed else 0,
+            bucket_us=(self.clause.within_us or BUCKET_US) if timed else 0,
         )
 
     def _aggregates(self, row_columns: tuple[PlanColumn, ...]) -> list[PlanColumn]:

@@ -158,6 +158,7 @@ class FlowStage(Stage):
 
     terms: tuple[Term, ...] = ()
     constant: str | None = None  # SQL without leaves (VALUES, SELECT 1): rows with _weight, added once, at the start
+    as_bag: bool = False  # its reader takes each row by itself: equal ones that only came need not be added up
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -281,6 +282,15 @@ class LeadingStage(Stage):
 
 
 @dataclass(frozen=True)
+class SortColumn:
+    """A column to sort by."""
+
+    name: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
 class MatchStage(Stage):
     """MATCH_RECOGNIZE: the matches of a pattern in the ordered rows of each partition.
 
@@ -299,7 +309,7 @@ class MatchStage(Stage):
     When rows of a bucket change, what began before its resume row stays as it is. A tick computes anew what begins
     there or later, from the rows there and later, in each partition with a changed row:
     1. ``rows`` reads them as ``_rows``: what the matcher needs of each row, in order, with ``_place``: its number in
-       the partition;
+       the partition; of many rows ``unsorted`` does, without order and number;
     2. the matcher (``program``) finds the matches; what it picked for each row of a match is bound to ``_matched``;
     3. ``measures`` reads ``_matched`` and yields ``columns`` with the hidden ones.
     The stage's changes: these rows with +1, the old ones from the resume row on with -1, netted.
@@ -316,6 +326,9 @@ class MatchStage(Stage):
     partition_names: tuple[str, ...] = ()  # of ``columns``: the partition's
     time: str = ""  # of ``row_columns``: the time that rows are ordered by, where they are
     input: str = ""  # for recomputation: the query that the source is
+    unsorted: str = ""  # the same as ``rows``, for a reader that sorts; empty where Spark must
+    sort_by: tuple[SortColumn, ...] = ()  # what that reader sorts the rows of a partition by
+    copies: tuple[tuple[str, str], ...] = ()  # of ``row_columns`` those that ``unsorted`` has under another name
     bucket_us: int = 0  # how much time a bucket has, where rows are ordered by a time
     lets_go: bool = False
 

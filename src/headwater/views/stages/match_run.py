@@ -113,7 +113,7 @@ class MatchRun:
         if rows.local is not None and rows.count <= thresholds.TASK_ROWS_MAX:
             new = self._computed(rows, None)
             return Delta.local(consolidate(with_weight(new, 1)))
-        frame = match_frame(self.stage, rows.frame(self.sessions.large))
+        frame = match_frame(self.stage, rows.frame(self.sessions.large), rows.count)
         self.sessions.rows_read += rows.count
         weighted = with_weight(frame, 1)
         if self.matched.program.clause.rows_per_match == "all":  # otherwise each match begins at a row of its own

@@ -138,7 +138,8 @@ class TickRelation:
             return TickRelation(self.name, self.schema, now, None)
         after = self.after(names)
         build = (lambda spark: consolidate(after.frame(spark))) if consolidated else after.frame
-        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, build), None)
+        plain = isinstance(self.trace, LogTrace) and self.changes.plain
+        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, build, plain=plain), None)
 
     @property
     def touched(self) -> bool:

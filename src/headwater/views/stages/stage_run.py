@@ -189,7 +189,15 @@ class StageRun:
             return Delta.local(consolidate(self.sessions.collect(sql, bound, self._weighted_state())))
         if self._reads_more_than_everything(bound):
             return self._recompute()
-        return self._write(self.sessions.frame(sql, bound, large=True))
+        frame = self.sessions.frame(sql, bound, large=True)
+        if stage.as_bag and self._only_adds(stage):
+            return self.sessions.write(frame, self._weighted_state())
+        return self._write(frame)
+
+    def _only_adds(self, stage: FlowStage) -> bool:
+        """Whether the rows of one input have only come: nothing that they become could cancel out."""
+        leaves = stage.leaves
+        return len(leaves) == 1 and stage.constant is None and self.sources[leaves[0].relation].changes.plain
 
     def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
         """The terms that are not zero, as one query, and what its leaves are."""
