@@ -40,11 +40,12 @@ from headwater.views.compiler.plan import (
     SortColumn,
     StageKind,
     ViewPlan,
+    WholeStage,
 )
 from headwater.views.compiler.sql.expressions import bare
 
 ROWS = ".rows"
-KEY, ORDER, BUCKET, PLACE = "p__", "o__", "b__", "_place"
+KEY, ORDER, BUCKET, COMPUTED, PLACE = "p__", "o__", "b__", "r__", "_place"
 FIRST, OTHERS = -(2**63) + 1, 0  # the bucket of rows before all others; of rows whose order has no numbers
 INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
@@ -178,16 +179,20 @@ class _MatchCompiler:
         self.describe = describe
         self.closes = closes
         self.program: PatternProgram = compile_pattern(mention.clause)
+        self.computed: dict[str, str] = {}  # row columns, and what the input calls them
 
     def compiled(self, options: Mapping[str, Any]) -> tuple[ViewPlan, MatchStage]:
         """The plan of the input, and the stage."""
         given = self._input_columns()
         wanted = self._carried(given)
-        query = self._input_query(given, wanted)
+        self.computed = self._computed(given)
         name = self.mention.relation + ROWS
         waiting = {key: value for key, value in options.items() if key == "waiting"}
         try:
-            plan = self._input_plan(name, query, **waiting)
+            plan = self._input_plan(name, self._input_query(given, wanted), **waiting)
+            if self.computed and any(isinstance(stage, WholeStage) for stage in plan.stages):
+                self.computed = {}  # the stage of the matches computes them
+                plan = self._input_plan(name, self._input_query(given, wanted), **waiting)
         except InvalidView as error:
             raise InvalidView(error.message.split(" (line ")[0], hint=error.hint, detail=self._shown()) from None
         carried = [column.name for column in wanted]
@@ -230,13 +235,23 @@ class _MatchCompiler:
         }
         return [column for column in given if column.name.lower() in mentioned]
 
+    def _computed(self, given: tuple[PlanColumn, ...]) -> dict[str, str]:
+        """The row columns that look at no other row: the input has them, and they are computed once for each row."""
+        plain = {column.name.lower() for column in given}
+        own = [each for each in self.program.row_columns if "__w" not in each.sql]
+        some = [each.name for each in own if each.sql.strip("`").lower() not in plain]
+        found = {name: f"{COMPUTED}{place}" for place, name in enumerate(some)}
+        return {} if self.describe is None or plain & set(found.values()) else found
+
     def _input_query(self, given: tuple[PlanColumn, ...], wanted: list[PlanColumn]) -> str:
         source = self._source()
         keys = [f"({sql}) AS {KEY}{place}" for place, sql in enumerate(self.clause.partition_by)]
         order = [f"({item.sql}) AS {ORDER}{place}" for place, item in enumerate(self.clause.order_by)]
         columns = [f"`{column.name}`" for column in wanted]
-        bucket = f"{self._bucket(given)} AS {BUCKET}"
-        return f"{self._definitions()}SELECT {', '.join([*columns, *keys, *order, bucket])} FROM {source}"
+        parts = [*columns, *keys, *order, f"{self._bucket(given)} AS {BUCKET}"]
+        texts = {each.name: each.sql for each in self.program.row_columns}
+        parts += [f"({texts[name]}) AS {called}" for name, called in self.computed.items()]
+        return f"{self._definitions()}SELECT {', '.join(parts)} FROM {source}"
 
     def _bucket(self, given: tuple[PlanColumn, ...]) -> str:
         """The bucket of a row by the first thing that rows are ordered by, where that is a number or a time."""
@@ -278,7 +293,7 @@ class _MatchCompiler:
             BUCKET,
             *([f"{ORDER}0"] if self._timed(types) else []),
             *(f"`{name}`" for name in shown),
-            *(f"{column.sql} AS {column.name}" for column in program.row_columns),
+            *(f"{self.computed.get(each.name, each.sql)} AS {each.name}" for each in program.row_columns),
             f"row_number() OVER __w AS {PLACE}",
         ]
         rows = f"SELECT {', '.join(parts)} FROM _rows WINDOW __w AS ({window})"
@@ -299,25 +314,18 @@ class _MatchCompiler:
         ]
         plain = all((types.get(column.name) or "").upper() in NUMBERED for column in order)
         plain = plain and all((types.get(name.lower()) or "").upper() in SORTABLE for name in ties)
-        if not stage.keys or not order or not plain or any("__w" in each.sql for each in self.program.row_columns):
+        known = dict(self.computed)
+        names = {column.lower(): column for column in stage.source.columns}
+        for each in self.program.row_columns:
+            known.setdefault(each.name, names.get(each.sql.strip("`").lower(), ""))
+        if not stage.keys or not order or not plain or not all(known.values()):
             return stage
-        places = {name.lower(): f"t__{place}" for place, name in enumerate(ties)}
-        for place, item in enumerate(clause.order_by):
-            places.setdefault(item.sql.strip("`").lower(), f"{ORDER}{place}")
-        known = {each.name: places.get(each.sql.strip("`").lower()) for each in self.program.row_columns}
-        parts = [
-            *stage.keys,
-            BUCKET,
-            *(column.name for column in order),
-            *(f"`{name}`" for name in shown),
-            *(f"{each.sql} AS {each.name}" for each in self.program.row_columns if known[each.name] is None),
-            *(f"`{name}` AS t__{place}" for place, name in enumerate(ties)),
-        ]
+        same = [*stage.keys, BUCKET, *(column.name for column in order), *shown]
+        picked = {name: name for name in same} | known | {f"t__{place}": name for place, name in enumerate(ties)}
         return replace(
             stage,
-            unsorted=f"SELECT {', '.join(parts)} FROM _rows",
+            unsorted=tuple(picked.items()),
             sort_by=(*order, *(SortColumn(f"t__{place}") for place in range(len(ties)))),
-            copies=tuple((name, place) for name, place in known.items() if place is not None),
         )
 
     def _names_only(self, plan: ViewPlan, carried: list[str]) -> MatchStage:

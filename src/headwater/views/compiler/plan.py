@@ -309,7 +309,7 @@ class MatchStage(Stage):
     When rows of a bucket change, what began before its resume row stays as it is. A tick computes anew what begins
     there or later, from the rows there and later, in each partition with a changed row:
     1. ``rows`` reads them as ``_rows``: what the matcher needs of each row, in order, with ``_place``: its number in
-       the partition; of many rows ``unsorted`` does, without order and number;
+       the partition; of many rows their reader takes ``unsorted`` and sorts;
     2. the matcher (``program``) finds the matches; what it picked for each row of a match is bound to ``_matched``;
     3. ``measures`` reads ``_matched`` and yields ``columns`` with the hidden ones.
     The stage's changes: these rows with +1, the old ones from the resume row on with -1, netted.
@@ -326,9 +326,9 @@ class MatchStage(Stage):
     partition_names: tuple[str, ...] = ()  # of ``columns``: the partition's
     time: str = ""  # of ``row_columns``: the time that rows are ordered by, where they are
     input: str = ""  # for recomputation: the query that the source is
-    unsorted: str = ""  # the same as ``rows``, for a reader that sorts; empty where Spark must
+    # For a reader that sorts many rows: columns, and which of the source's each is; empty where Spark must sort.
+    unsorted: tuple[tuple[str, str], ...] = ()
     sort_by: tuple[SortColumn, ...] = ()  # what that reader sorts the rows of a partition by
-    copies: tuple[tuple[str, str], ...] = ()  # of ``row_columns`` those that ``unsorted`` has under another name
     bucket_us: int = 0  # how much time a bucket has, where rows are ordered by a time
     lets_go: bool = False
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from headwater.patterns import TIMED_OUT, MatchResult
 from headwater.views.compiler.algebra.finality import CLOSES
@@ -24,6 +26,7 @@ from headwater.views.compiler.plan import MatchStage, SortColumn
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.stage_schemas import arrow_of
 from headwater.views.state.row_equality import row_numbers
+from headwater.views.state.row_hash import comparisons, hash_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
 DECIDED_US = 2**62  # every deadline has passed: what may still change is told by ``closes__``
 END = 2**63 - 1  # in place of a bucket: behind the last row of a partition
 NEVER = -(2**63)  # in place of a time
-TASK_ROWS = 1_000_000  # about so many rows a task holds and sorts
+TASK_ROWS = 2_500_000  # about so many rows a task holds and sorts
+FILE_ROWS_MAX = 20_000_000  # of more rows each task would read too many that are not its own
 CHUNK_ROWS = 200_000  # that an executor matches at once: whole partitions, until there are so many
 ROW = "_row"  # the number of an output row, where aggregates are computed by Spark
 MEMBERS = "_members"
@@ -277,36 +281,58 @@ def _uncovered(rows: np.ndarray, result: MatchResult) -> np.ndarray:
         rows = earlier
 
 
-def match_frame(stage: MatchStage, rows: DataFrame, count: int = 0) -> DataFrame:
+def match_frame(stage: MatchStage, rows: DataFrame, count: int = 0, files: Sequence[Path] = ()) -> DataFrame:
     """The state rows of all rows of a relation, as ``MatchStage.source`` has them; computed by executors.
 
-    ``count``: about how many rows there are.
+    ``count``: about how many rows there are. ``files``: where executors can read them, each as often as it is there. A
+    task then reads all of them and keeps the partitions that are its own: Spark takes longer to hand rows over.
     """
     spark = rows.sparkSession
     matched = MatchedRows(stage)
     wanted = arrow_of(stage.row_columns)
+    tasks = max(spark.sparkContext.defaultParallelism, count // TASK_ROWS + 1)
+    by_files = files if stage.unsorted and count <= FILE_ROWS_MAX else ()
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Whole partitions, sorted; as many at once as are worth it."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        number = (context.partitionId() if context is not None else 0) << 33
-        for table in _chunks(_sorted_batches(stage, batches) if stage.unsorted else batches):
+        task = context.partitionId() if context is not None else 0
+        number = task << 33
+        given = (row for batch in batches for row in _own_rows(stage, by_files, task, tasks)) if by_files else batches
+        for table in _chunks(_sorted_batches(stage, given) if stage.unsorted else given):
             found = matched.of(table.select(wanted.names).cast(wanted), first_number=number)
             number += found.num_rows
             yield from found.combine_chunks().to_batches(max_chunksize=1 << 16)
 
-    rows.createOrReplaceTempView("_rows")
-    given = spark.sql(stage.unsorted or stage.rows)
-    if stage.unsorted:
-        tasks = max(spark.sparkContext.defaultParallelism, count // TASK_ROWS + 1)
-        given = given.repartition(tasks, *stage.keys)
-    outputs = given.mapInArrow(match, _spark_schema(matched.schema))
+    if by_files:
+        unmatched = spark.range(0, tasks, 1, tasks)
+    elif stage.unsorted:
+        picked = rows.selectExpr(*(f"{quoted(source)} AS {quoted(name)}" for name, source in stage.unsorted))
+        unmatched = picked.repartition(tasks, *stage.keys)
+    else:
+        rows.createOrReplaceTempView("_rows")
+        unmatched = spark.sql(stage.rows)
+    outputs = unmatched.mapInArrow(match, _spark_schema(matched.schema))
     outputs.createOrReplaceTempView("_outputs")
     spark.sql(matched.matched_sql).createOrReplaceTempView("_matched")
     names = [column.name for column in (*stage.columns, *stage.hidden)]
     return spark.sql(stage.measures).select(*map(quoted, names))
+
+
+def _own_rows(stage: MatchStage, files: Sequence[Path], task: int, tasks: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some files whose partition is this task's."""
+    sources = list(dict.fromkeys(source for _, source in stage.unsorted))
+    for path in files:
+        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=sources, use_threads=False)
+            keys = table.select(list(stage.keys))
+            hashes = hash_rows(keys.columns, comparisons(stage.keys, keys.schema, keys.schema))
+            own = table.filter(pa.array(hashes % np.uint64(tasks) == task))
+            columns = [own.column(source) for _, source in stage.unsorted]
+            yield from pa.table(columns, [name for name, _ in stage.unsorted]).combine_chunks().to_batches()
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -329,7 +355,7 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _sorted_batches(stage: MatchStage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of a task in order, with what ``unsorted`` leaves to its reader."""
+    """All rows of a task in order."""
     given = list(batches)
     if not given:
         return
@@ -339,8 +365,6 @@ def _sorted_batches(stage: MatchStage, batches: Iterator[pa.RecordBatch]) -> Ite
     order = sorted_places(table, code, stage.sort_by)
     code = code[order]
     begins = np.append(True, code[1:] != code[:-1])
-    copies = [table.column(source) for _, source in stage.copies]
-    table = pa.table([*table.columns, *copies], [*table.column_names, *(name for name, _ in stage.copies)])
     place = pa.array(np.where(begins, 1, 2).astype(np.int32))
     for start in range(0, len(order), CHUNK_ROWS):
         some = slice(start, start + CHUNK_ROWS)

@@ -25,6 +25,7 @@ from headwater.views.stages.stage_schemas import StageSchema, arrow_of
 from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, distinct, expand, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
+from headwater.views.state.remote.executor_files import on_cluster
 from headwater.views.state.row_equality import matching, row_numbers
 from headwater.views.state.state_trace import StateTrace
 
@@ -113,7 +114,11 @@ class MatchRun:
         if rows.local is not None and rows.count <= thresholds.TASK_ROWS_MAX:
             new = self._computed(rows, None)
             return Delta.local(consolidate(with_weight(new, 1)))
-        frame = match_frame(self.stage, rows.frame(self.sessions.large), rows.count)
+        changes = self.source.changes
+        # Everything has just come, and Spark wrote it where its executors see it: every weight is 1.
+        seen = self.source.trace is None and changes.plain and self.sessions.place is None
+        files = changes.files if seen and not on_cluster(self.sessions.large) else ()
+        frame = match_frame(self.stage, rows.frame(self.sessions.large), rows.count, files)
         self.sessions.rows_read += rows.count
         weighted = with_weight(frame, 1)
         if self.matched.program.clause.rows_per_match == "all":  # otherwise each match begins at a row of its own
