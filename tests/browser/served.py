@@ -115,6 +115,20 @@ def seed(home: Path) -> Log:
         ]
     )
     log.get_topic("clicks").append([{"page": PAGES[number % 4], "at": now} for number in range(400)])
+    visits = [
+        ("ann", "/"),
+        ("ann", "/basket"),
+        ("ann", "/basket"),
+        ("ann", "/checkout"),
+        ("bob", "/"),
+        ("bob", "/search"),
+    ]
+    log.get_topic("visits").append(
+        [
+            {"visitor": visitor, "page": page, "at": now + dt.timedelta(seconds=second)}
+            for second, (visitor, page) in enumerate(visits)
+        ]
+    )
     with log.get_topic("orders").consumer("billing", member="till") as consumer:
         consumer.poll(timeout=5)
         consumer.commit()

@@ -38,6 +38,14 @@ app.view(
 )
 app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
 app.view("every_order", "SELECT order_id, user_id, amount FROM orders")
+app.topic("visits", "visitor STRING, page STRING, at TIMESTAMP", event_time="at")
+app.view(
+    "bought",
+    hw.pattern("seen basket+ paid")
+    .over("visits", by="visitor", order="at")
+    .define(seen="page = '/'", basket="page = '/basket'", paid="page = '/checkout'")
+    .measures(steps="count(basket.*)"),
+)
 app.view("total", "SELECT sum(revenue) AS revenue, sum(orders) AS orders FROM revenue")
 stock = app.table("stock", "id BIGINT, pieces BIGINT, boxes BIGINT", key="id")
 app.view("per_box", "SELECT id, pieces DIV boxes AS pieces FROM stock", on_error="pause")

@@ -77,12 +77,12 @@ def rises(rows: list[Row]) -> list[tuple[Any, ...]]:
     return found
 
 
-def soon(rows: list[Row]) -> list[tuple[Any, ...]]:
+def soon(rows: list[Row], minutes: int = 10) -> list[tuple[Any, ...]]:
     found = []
     for symbol, own in _of(rows):
         for at, first in enumerate(own):
             for last in own[at + 1 :] if first["price"] < 3 else []:
-                if last["at"] - first["at"] > dt.timedelta(minutes=10):
+                if last["at"] - first["at"] > dt.timedelta(minutes=minutes):
                     break
                 if last["price"] > first["price"] + 4:
                     found.append((symbol, first["id"], last["id"], last["price"] - first["price"]))
@@ -217,6 +217,51 @@ def test_one_new_row_of_a_long_partition_reads_the_rows_since_the_last_clean_pla
         assert progress.rows_read <= 500
         assert len(shown(app, "rises")) == before == 20_000 // 7
         assert app.get_view("rises").verify().equal
+
+
+def test_rows_that_no_match_can_need_leave_the_state_and_what_was_shown_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, horizon = random.Random(7), dt.timedelta(minutes=4)
+    sql = VIEWS["soon"].replace("trades", "ticks").replace("'10'", "'3'")
+    taken: list[Row] = []
+    late = 0
+    with hw.App("market", home=tmp_path / "home") as app:
+        ticks = app.topic("ticks", "id BIGINT, symbol STRING, price INT, at TIMESTAMP", event_time="at")
+        app.view("soon", sql, horizon=horizon)
+        rises = VIEWS["rises"].replace("trades", "(SELECT at AS moment, * EXCEPT (at) FROM ticks)")
+        app.view("rises", rises.replace("ORDER BY at", "ORDER BY moment"), horizon=horizon)
+        searches = {"soon": lambda rows: soon(rows, minutes=3), "rises": SEARCHES["rises"]}
+        most = dict.fromkeys(searches, 0)
+        watermark = None
+        for number in range(many(10)):
+            if number == 7:  # too many changes to be looked up: in batches
+                monkeypatch.setattr(thresholds, "TASK_ROWS_MAX", 3)
+            rows = []
+            for id in range(number * 20, number * 20 + 20):
+                minute = number * 5 + chance.uniform(0, 5) - chance.choice((0, 0, 0, 3, 8))
+                symbol = chance.choice(("x", "y", f"only{number}"))
+                at = BEGIN + dt.timedelta(minutes=60, seconds=round(minute * 60))
+                rows.append({"id": id, "symbol": symbol, "price": chance.randrange(10), "at": at})
+            in_time = [row for row in rows if watermark is None or row["at"] >= watermark - horizon]
+            taken, late = taken + in_time, late + len(rows) - len(in_time)
+            watermark = max(row["at"] for row in taken)
+            ticks.append(rows)
+            app.tick()
+            monkeypatch.undo()
+            for name in most:
+                assert shown(app, name) == sorted(searches[name](taken), key=repr), (name, number)
+                traces = app._runtime.engine.traces
+                held = [traces[f"{name}$open$match1{part}"].content().num_rows for part in ("", ".rows")]
+                most[name] = max(most[name], *held) if number > 4 else most[name]
+        assert late > 10
+        assert most["soon"] < len(taken) // 3  # rows of about twelve minutes
+        for name in most:
+            found = app.get_view(name).verify()
+            assert found.equal, found
+        app.rebuild("soon")
+        assert shown(app, "soon") == sorted(soon(taken, minutes=3), key=repr)
+        assert app.get_view("soon").verify().equal
 
 
 def test_what_did_not_come_in_time_is_told_when_the_watermark_has_passed(tmp_path: Path) -> None:

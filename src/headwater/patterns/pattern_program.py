@@ -80,6 +80,20 @@ class PatternProgram:
         """The conditions over several rows, as SQL over row columns: for Spark to check names and types once."""
         return tuple(condition.sql for condition in self.conditions if condition.sql is not None)
 
+    @property
+    def asks_for_the_past(self) -> bool:
+        """Whether a match may depend on rows that came long before it: on their being there (^), or on the number of
+        their matches."""
+        automaton = self.automaton
+        ways = {automaton.follow[automaton.beginning(first_of_partition=first)] for first in (True, False)}
+        start, stop = self.clause.span
+        return len(ways) > 1 or "match_number" in self.clause.text[start:stop].lower()
+
+    @property
+    def looks_behind_deadline(self) -> bool:
+        """Whether a row behind the deadline of WITHIN may still change a match: by NEXT, or by its being there ($)."""
+        return self.next_rows > 0 or self.automaton.asks_for_the_end
+
     def aggregate_sql(self, *, outputs: str = "o", members: str = "m") -> str:
         """The query of the aggregates that Spark computes.
 

@@ -39,7 +39,7 @@ def run_pattern(
     [cyan]headwater pattern test stolen.sql --only c-7 --json[/cyan]
     """
     from headwater.federation.attachments import Attachments
-    from headwater.views.lifecycle.pattern_trial import MATCH, VARIABLE, try_pattern
+    from headwater.views.lifecycle.pattern_trial import tried
     from headwater.views.runtime import AppRuntime
 
     try:
@@ -50,10 +50,9 @@ def run_pattern(
         runtime = AppRuntime("pattern_test", log, (), {}, Attachments(log))
         try:
             with runtime.mapped_errors():
-                rows = try_pattern(log, sql, runtime.spark, partition=only, limit=limit)
+                found = tried(log, sql, runtime.spark, only, limit)["rows"]
         finally:
             runtime.close()
-    found = [{"match": row.pop(MATCH), "variable": row.pop(VARIABLE), "row": row} for row in rows]
     if as_json:
         write_json({"rows": found})
         return

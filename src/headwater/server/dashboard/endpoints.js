@@ -90,6 +90,10 @@ export const subscription = (/** @type {string} */ view, /** @type {string | nul
 export const query = (/** @type {string} */ sql, /** @type {string} */ engine, /** @type {AbortSignal} */ signal) =>
   ask("/v1/query", { body: { sql, engine }, signal });
 
+/** Which recorded rows match which variable of a view's pattern: asks Spark. */
+export const patternRows = (/** @type {string} */ view, /** @type {string} */ only, /** @type {AbortSignal} */ signal) =>
+  ask(`/v1/views/${part(view)}/pattern?limit=500${only ? `&only=${part(only)}` : ""}`, { signal });
+
 /** Compute a view from the log alone and compare: asks Spark, and takes its time. */
 export const verify = (/** @type {string} */ view, /** @type {AbortSignal | undefined} */ signal) =>
   ask(`/v1/views/${part(view)}/verify`, { method: "POST", signal });

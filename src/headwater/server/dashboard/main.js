@@ -9,6 +9,7 @@ import { alertsPage } from "./pages/alerts.js";
 import { groupPage } from "./pages/group.js";
 import { listPage } from "./pages/list.js";
 import { overviewPage } from "./pages/overview.js";
+import { patternPage } from "./pages/pattern.js";
 import { queryPage } from "./pages/query.js";
 import { sinkPage } from "./pages/sink.js";
 import { sourcePage } from "./pages/source.js";
@@ -26,6 +27,7 @@ const PAGES = [
   [/^\/topics\/([^/]+)\/?$/, topicPage],
   [/^\/groups\/([^/]+)\/([^/]+)\/?$/, groupPage],
   [/^\/views\/([^/]+)\/?$/, viewPage],
+  [/^\/views\/([^/]+)\/pattern\/?$/, patternPage],
   [/^\/sinks\/([^/]+)\/?$/, sinkPage],
   [/^\/(captures|inlets)\/([^/]+)\/?$/, sourcePage],
   [/^\/ticks\/?$/, ticksPage],

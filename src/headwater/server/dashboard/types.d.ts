@@ -275,3 +275,24 @@ interface Page {
 interface Window {
   headwaterTheme: { now(): string | undefined; toggle(): string };
 }
+
+/** A recorded row with the number of its match and its variable in a pattern. */
+interface PatternRow {
+  match: number | null;
+  variable: string | null;
+  row: Row;
+}
+
+interface PatternFound {
+  pattern: string;
+  partition: string[];
+  variables: string[];
+  rows: PatternRow[];
+}
+
+interface PatternState {
+  found: PatternFound | null;
+  error: any;
+  busy: boolean;
+  only: string;
+}

@@ -64,6 +64,8 @@ class QueryEngine:
             with self.runtime.mapped_errors(), time_limit(self.runtime.spark, seconds, out_of_time):
                 if "why" in request:
                     return self._explained(request["why"], bytes_max)
+                if "pattern" in request:
+                    return self._tried(request["pattern"], bytes_max)
                 tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
@@ -81,7 +83,9 @@ class QueryEngine:
                 raise self._out_of_memory() from error
             if isinstance(error, HeadwaterError):
                 raise
-            logger.exception("a query failed: %s", str(request.get("sql") or request.get("why"))[:1000])
+            logger.exception(
+                "a query failed: %s", str(request.get("sql") or request.get("why") or request.get("pattern"))[:1000]
+            )
             raise InvalidQuery("Spark cannot run the query", hint="Rewrite it.") from error
         truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
         facts = facts_of(table, tick, "spark", truncated, time.monotonic() - began)
@@ -94,10 +98,15 @@ class QueryEngine:
 
         key, where, at_tick, limit = (asked[name] for name in ("key", "where", "at_tick", "limit"))
         found = explained(self.runtime, asked["view"], key, where, at_tick=at_tick, limit=limit, as_text=True)
-        body = json_line(found.to_dict()).encode()
-        if len(body) > bytes_max:
-            raise answer_too_large(bytes_max)
-        return {"kind": "application/json", "headers": {}}, body
+        return _as_json(found.to_dict(), bytes_max)
+
+    def _tried(self, asked: dict[str, Any], bytes_max: int) -> Answer:
+        """The rows that a view's pattern is looked for in, each with its match and its variable."""
+        from headwater.views.lifecycle.pattern_trial import tried
+
+        return _as_json(
+            tried(self.runtime.log, asked["sql"], self.runtime.spark, asked["only"], asked["limit"]), bytes_max
+        )
 
     def _asked(self, sql: str, at_least: str | None, rows_max: int, bytes_max: int, deadline: float) -> Any:
         from headwater.views.serving.query_admission import admit
@@ -138,6 +147,13 @@ def _bytes_in(folder: Path) -> int:
             except OSError:  # removed meanwhile
                 continue
     return count
+
+
+def _as_json(found: dict[str, Any], bytes_max: int) -> Answer:
+    body = json_line(found).encode()
+    if len(body) > bytes_max:
+        raise answer_too_large(bytes_max)
+    return {"kind": "application/json", "headers": {}}, body
 
 
 def main(arguments: list[str]) -> None:

@@ -1,6 +1,6 @@
 """Routes: views: description, rows by key, their provenance, history, changes, verification and rebuilds.
 
-What it is: ``/v1/views`` except subscriptions; ``why`` is asked of the query engine, which has Spark.
+What it is: ``/v1/views`` except subscriptions; ``why`` and ``pattern`` are asked of the query engine, which has Spark.
 Invariants: reading needs no engine: rows come from the serving store, history and changes from committed state. Every
 answer names its tick. ``verify`` and ``rebuild`` run in the engine and require the scope admin.
 Not here: subscribing (``subscribe_routes.py``), queries (``query_routes.py``).
@@ -120,6 +120,25 @@ def router(state: ServerState) -> APIRouter:
         settings = state.settings
         limits = {"seconds_max": settings.query_seconds_max, "bytes_max": settings.query_bytes_max, "rows_max": 0}
         answer, body = await state.ask_spark({"why": asked, **limits}, caller)
+        assert isinstance(body, bytes)
+        return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
+
+    @routes.get("/v1/views/{view}/pattern", dependencies=[*looks, Depends(needs("consume"))])
+    async def pattern(
+        view: str,
+        caller: Caller,
+        only: Annotated[str | None, Query(max_length=4000, description="Only the rows of this partition.")] = None,
+        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="At most so many rows.")] = 200,
+    ) -> Any:
+        """Which recorded rows match which variable of a view's pattern. It shows rows of topics: as ``why``."""
+        state.require_view(view)
+        sql = state.app.get_view(view).declared.sql
+        if sql is None:
+            raise Misuse(f'the view "{view}" has no SQL', hint="Only a view with MATCH_RECOGNIZE has a pattern.")
+        settings = state.settings
+        limits = {"seconds_max": settings.query_seconds_max, "bytes_max": settings.query_bytes_max, "rows_max": 0}
+        asked = {"sql": sql, "only": only, "limit": limit}
+        answer, body = await state.ask_spark({"pattern": asked, **limits}, caller)
         assert isinstance(body, bytes)
         return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
 

@@ -30,14 +30,27 @@ from headwater.views.compiler.frontend.match_text import MatchMention, MatchText
 from headwater.views.compiler.frontend.metadata_columns import WrittenOut, write_out_metadata
 from headwater.views.compiler.frontend.parse import Parsed, trees
 from headwater.views.compiler.operators.first_rows import is_orderable
-from headwater.views.compiler.plan import Leaf, LeafContent, MatchStage, PlanColumn, Relation, StageKind, ViewPlan
+from headwater.views.compiler.plan import (
+    FlowStage,
+    Leaf,
+    LeafContent,
+    MatchStage,
+    PlanColumn,
+    Relation,
+    SortColumn,
+    StageKind,
+    ViewPlan,
+    WholeStage,
+)
 from headwater.views.compiler.sql.expressions import bare
 
 ROWS = ".rows"
-KEY, ORDER, BUCKET, PLACE = "p__", "o__", "b__", "_place"
+KEY, ORDER, BUCKET, COMPUTED, PLACE = "p__", "o__", "b__", "r__", "_place"
 FIRST, OTHERS = -(2**63) + 1, 0  # the bucket of rows before all others; of rows whose order has no numbers
 INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
+NUMBERED = (*INTEGERS, *TIMES, "DATE", "BOOLEAN")  # that are sorted as whole numbers
+SORTABLE = (*NUMBERED, "STRING", "FLOAT", "DOUBLE")  # that Arrow sorts as Spark does
 ROWS_A_BUCKET = 1024  # of rows that are ordered by a whole number
 BUCKET_US = 600_000_000  # of a clause without WITHIN
 HIDDEN = (
@@ -166,19 +179,25 @@ class _MatchCompiler:
         self.describe = describe
         self.closes = closes
         self.program: PatternProgram = compile_pattern(mention.clause)
+        self.computed: dict[str, str] = {}  # row columns, and what the input calls them
 
     def compiled(self, options: Mapping[str, Any]) -> tuple[ViewPlan, MatchStage]:
         """The plan of the input, and the stage."""
         given = self._input_columns()
         wanted = self._carried(given)
-        query = self._input_query(given, wanted)
+        self.computed = self._computed(given)
         name = self.mention.relation + ROWS
         waiting = {key: value for key, value in options.items() if key == "waiting"}
         try:
-            plan = self._input_plan(name, query, **waiting)
+            plan = self._input_plan(name, self._input_query(given, wanted), **waiting)
+            if self.computed and any(isinstance(stage, WholeStage) for stage in plan.stages):
+                self.computed = {}  # the stage of the matches computes them
+                plan = self._input_plan(name, self._input_query(given, wanted), **waiting)
         except InvalidView as error:
             raise InvalidView(error.message.split(" (line ")[0], hint=error.hint, detail=self._shown()) from None
         carried = [column.name for column in wanted]
+        if isinstance(plan.stages[-1], FlowStage):
+            plan = replace(plan, stages=(*plan.stages[:-1], replace(plan.stages[-1], as_bag=True)))
         return plan, self._stage(plan, carried) if self.describe is not None else self._names_only(plan, carried)
 
     def _shown(self) -> str:
@@ -216,13 +235,23 @@ class _MatchCompiler:
         }
         return [column for column in given if column.name.lower() in mentioned]
 
+    def _computed(self, given: tuple[PlanColumn, ...]) -> dict[str, str]:
+        """The row columns that look at no other row: the input has them, and they are computed once for each row."""
+        plain = {column.name.lower() for column in given}
+        own = [each for each in self.program.row_columns if "__w" not in each.sql]
+        some = [each.name for each in own if each.sql.strip("`").lower() not in plain]
+        found = {name: f"{COMPUTED}{place}" for place, name in enumerate(some)}
+        return {} if self.describe is None or plain & set(found.values()) else found
+
     def _input_query(self, given: tuple[PlanColumn, ...], wanted: list[PlanColumn]) -> str:
         source = self._source()
         keys = [f"({sql}) AS {KEY}{place}" for place, sql in enumerate(self.clause.partition_by)]
         order = [f"({item.sql}) AS {ORDER}{place}" for place, item in enumerate(self.clause.order_by)]
         columns = [f"`{column.name}`" for column in wanted]
-        bucket = f"{self._bucket(given)} AS {BUCKET}"
-        return f"{self._definitions()}SELECT {', '.join([*columns, *keys, *order, bucket])} FROM {source}"
+        parts = [*columns, *keys, *order, f"{self._bucket(given)} AS {BUCKET}"]
+        texts = {each.name: each.sql for each in self.program.row_columns}
+        parts += [f"({texts[name]}) AS {called}" for name, called in self.computed.items()]
+        return f"{self._definitions()}SELECT {', '.join(parts)} FROM {source}"
 
     def _bucket(self, given: tuple[PlanColumn, ...]) -> str:
         """The bucket of a row by the first thing that rows are ordered by, where that is a number or a time."""
@@ -264,14 +293,40 @@ class _MatchCompiler:
             BUCKET,
             *([f"{ORDER}0"] if self._timed(types) else []),
             *(f"`{name}`" for name in shown),
-            *(f"{column.sql} AS {column.name}" for column in program.row_columns),
+            *(f"{self.computed.get(each.name, each.sql)} AS {each.name}" for each in program.row_columns),
             f"row_number() OVER __w AS {PLACE}",
         ]
         rows = f"SELECT {', '.join(parts)} FROM _rows WINDOW __w AS ({window})"
         row_columns = self._described(rows, {"_rows": plan.columns})
         for sql in program.conditions_sql:
             self._described(f"SELECT {sql} AS c FROM _given", {"_given": row_columns})
-        return self._measured(plan, rows, row_columns, keys, shown)
+        stage = self._measured(plan, rows, row_columns, keys, shown)
+        return self._with_unsorted(stage, [name.strip("`") for name in ties], shown, types)
+
+    def _with_unsorted(
+        self, stage: MatchStage, ties: list[str], shown: list[str], types: Mapping[str, str | None]
+    ) -> MatchStage:
+        """The stage for a reader that sorts many rows itself: where Spark's order and ours are the same."""
+        clause = self.clause
+        order = [
+            SortColumn(f"{ORDER}{place}", item.descending, item.nulls_first)
+            for place, item in enumerate(clause.order_by)
+        ]
+        plain = all((types.get(column.name) or "").upper() in NUMBERED for column in order)
+        plain = plain and all((types.get(name.lower()) or "").upper() in SORTABLE for name in ties)
+        known = dict(self.computed)
+        names = {column.lower(): column for column in stage.source.columns}
+        for each in self.program.row_columns:
+            known.setdefault(each.name, names.get(each.sql.strip("`").lower(), ""))
+        if not stage.keys or not order or not plain or not all(known.values()):
+            return stage
+        same = [*stage.keys, BUCKET, *(column.name for column in order), *shown]
+        picked = {name: name for name in same} | known | {f"t__{place}": name for place, name in enumerate(ties)}
+        return replace(
+            stage,
+            unsorted=tuple(picked.items()),
+            sort_by=(*order, *(SortColumn(f"t__{place}") for place in range(len(ties)))),
+        )
 
     def _names_only(self, plan: ViewPlan, carried: list[str]) -> MatchStage:
         """What is known without Spark."""
@@ -281,7 +336,14 @@ class _MatchCompiler:
         columns = tuple(PlanColumn(name) for name in [*shown, *([CLOSES] if self.closes else [])])
         leaf = Leaf("_l0", plan.name, LeafContent.BAG, tuple(column.name for column in plan.columns))
         return MatchStage(
-            self.mention.relation, StageKind.KEYED, columns, HIDDEN, self._what(), leaf, program=self.program
+            self.mention.relation,
+            StageKind.KEYED,
+            columns,
+            HIDDEN,
+            self._what(),
+            leaf,
+            program=self.program,
+            bucket_us=self.clause.within_us or BUCKET_US,
         )
 
     def _timed(self, types: Mapping[str, str | None]) -> bool:
@@ -327,6 +389,7 @@ class _MatchCompiler:
             tuple(names),
             f"{ORDER}0" if timed else "",
             plan.batch,
+            bucket_us=(self.clause.within_us or BUCKET_US) if timed else 0,
         )
 
     def _aggregates(self, row_columns: tuple[PlanColumn, ...]) -> list[PlanColumn]:

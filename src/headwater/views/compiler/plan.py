@@ -158,6 +158,7 @@ class FlowStage(Stage):
 
     terms: tuple[Term, ...] = ()
     constant: str | None = None  # SQL without leaves (VALUES, SELECT 1): rows with _weight, added once, at the start
+    as_bag: bool = False  # its reader takes each row by itself: equal ones that only came need not be added up
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -281,11 +282,23 @@ class LeadingStage(Stage):
 
 
 @dataclass(frozen=True)
+class SortColumn:
+    """A column to sort by."""
+
+    name: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
 class MatchStage(Stage):
     """MATCH_RECOGNIZE: the matches of a pattern in the ordered rows of each partition.
 
     The source has hidden columns: ``keys`` (PARTITION BY), what to order by, and ``bucket``, a whole number that never
     falls along the order: rows are looked up by partition and bucket.
+
+    With ``lets_go`` rows of the source and of the state leave again (``views/stages/match_expiry.py``): what is left is
+    all that a tick may need.
 
     State rows are of two sorts. The rows of the matches: ``columns``, the partition ``_k0…``, the bucket of the row
     where the match began and ``_index``, the number of that row in its bucket, ``_shown``. And, not shown, an entry for
@@ -296,7 +309,7 @@ class MatchStage(Stage):
     When rows of a bucket change, what began before its resume row stays as it is. A tick computes anew what begins
     there or later, from the rows there and later, in each partition with a changed row:
     1. ``rows`` reads them as ``_rows``: what the matcher needs of each row, in order, with ``_place``: its number in
-       the partition;
+       the partition; of many rows their reader takes ``unsorted`` and sorts;
     2. the matcher (``program``) finds the matches; what it picked for each row of a match is bound to ``_matched``;
     3. ``measures`` reads ``_matched`` and yields ``columns`` with the hidden ones.
     The stage's changes: these rows with +1, the old ones from the resume row on with -1, netted.
@@ -313,6 +326,11 @@ class MatchStage(Stage):
     partition_names: tuple[str, ...] = ()  # of ``columns``: the partition's
     time: str = ""  # of ``row_columns``: the time that rows are ordered by, where they are
     input: str = ""  # for recomputation: the query that the source is
+    # For a reader that sorts many rows: columns, and which of the source's each is; empty where Spark must sort.
+    unsorted: tuple[tuple[str, str], ...] = ()
+    sort_by: tuple[SortColumn, ...] = ()  # what that reader sorts the rows of a partition by
+    bucket_us: int = 0  # how much time a bucket has, where rows are ordered by a time
+    lets_go: bool = False
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:

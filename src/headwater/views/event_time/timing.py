@@ -19,8 +19,10 @@ from headwater.errors import InvalidDeclaration, InvalidView
 from headwater.views.compiler.algebra.finality import CLOSES, Finality, with_closes
 from headwater.views.compiler.frontend.as_of import VERSIONS, versions_of
 from headwater.views.compiler.frontend.bloom_filters import write_out_blooms
+from headwater.views.compiler.frontend.match_text import split_matches
 from headwater.views.compiler.frontend.metadata_columns import write_out_metadata
 from headwater.views.compiler.frontend.parse import Parsed
+from headwater.views.compiler.match_bounds import NOT_BY_TIME, kept_because
 from headwater.views.compiler.match_compiler import check_is_final, compile_with_matches
 from headwater.views.compiler.plan import (
     AccumulateStage,
@@ -157,7 +159,7 @@ def _timed_plan(
         like=plain,
         **options,
     )
-    closing = found[0]
+    closing = _with_match_bounds(found[0], name, sql, inner, times)
     if timing.emit == "final" and not closing.closes:
         raise InvalidDeclaration(f'emit="final" cannot be: {closing.why}', hint=_HINT, view=name)
     judging = [
@@ -172,6 +174,8 @@ def _timed_plan(
         notes = (*notes, f"its state is kept for ever: {closing.why}")
     closed = bounded or timing.emit == "final"
     stages = [_reading(stage, renamed) for stage in (inner if closed else plain).stages]
+    if bounded and closing.matches:  # the stage of the matches knows which rows leave, and no other keeps any
+        stages = [replace(stage, lets_go=True) if isinstance(stage, MatchStage) else stage for stage in stages]
     if closed:
         stages.append(_closing(name, inner, plain, timing))
     looked_at = {leaf.relation for stage in stages for leaf in stage.leaves if leaf.content is not LeafContent.CHANGES}
@@ -180,7 +184,7 @@ def _timed_plan(
     # these are kept then, and let go.
     alone = [type(stage) for stage in holding] == [AccumulateStage, FinalStage]
     lets_go_groups = bounded and alone and not any(stage.name in looked_at for stage in judging)
-    if bounded and not lets_go_groups and holding:
+    if bounded and not lets_go_groups and holding and not closing.matches:
         judging = [stage if stage.late else _with_expiry(stage, closing) for stage in judging]
     return replace(
         plain,
@@ -191,6 +195,18 @@ def _timed_plan(
         inner=inner.query if closed else "",
         fingerprint=_fingerprint(plain, timing),
     )
+
+
+def _with_match_bounds(closing: Finality, name: str, sql: str, inner: ViewPlan, times: Mapping[str, str]) -> Finality:
+    """What a query of matches tells about time: whether the rows of its pattern leave, and how often to look."""
+    text = split_matches(name, sql) if closing.matches else None
+    if text is None:
+        return closing
+    why = kept_because(text, times)
+    bucket_us = max(stage.bucket_us for stage in inner.stages if isinstance(stage, MatchStage))
+    if why or not bucket_us:
+        return replace(closing, why=why or NOT_BY_TIME)
+    return replace(closing, reach_us=bucket_us, why="")
 
 
 _HINT = "Group by window(at, '1 minute'), or say it: closes=\"searched_at + INTERVAL 1 HOUR\"."

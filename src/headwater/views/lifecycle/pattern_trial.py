@@ -41,6 +41,20 @@ SHOWN_MEASURES = (
 )
 
 
+def tried(log: EventLog, sql: str, spark: SparkSession, only: str | None, limit: int) -> dict[str, Any]:
+    """The same for programs: partition and order by name, the variables, and the rows."""
+    split = split_matches(NAME, sql)
+    rows = try_pattern(log, sql, spark, partition=only, limit=limit)
+    assert split is not None
+    clause = split.mentions[0].clause
+    return {
+        "pattern": " ".join(clause.text[slice(*clause.pattern_span)].split()),
+        "partition": [sql.strip("`") for sql in clause.partition_by],
+        "variables": list(clause.variables),
+        "rows": [{"match": row.pop(MATCH), "variable": row.pop(VARIABLE), "row": row} for row in rows],
+    }
+
+
 def try_pattern(
     log: EventLog, sql: str, spark: SparkSession, *, partition: str | None = None, limit: int = 1_000
 ) -> list[dict[str, Any]]:

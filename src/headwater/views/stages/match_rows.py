@@ -9,21 +9,24 @@ Read next: ``match_run.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from headwater.patterns import TIMED_OUT, MatchResult
 from headwater.views.compiler.algebra.finality import CLOSES
 from headwater.views.compiler.match_compiler import PLACE
-from headwater.views.compiler.plan import MatchStage
+from headwater.views.compiler.plan import MatchStage, SortColumn
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.stage_schemas import arrow_of
 from headwater.views.state.row_equality import row_numbers
+from headwater.views.state.row_hash import comparisons, hash_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 DECIDED_US = 2**62  # every deadline has passed: what may still change is told by ``closes__``
 END = 2**63 - 1  # in place of a bucket: behind the last row of a partition
 NEVER = -(2**63)  # in place of a time
+TASK_ROWS = 2_500_000  # about so many rows a task holds and sorts
+FILE_ROWS_MAX = 20_000_000  # of more rows each task would read too many that are not its own
 CHUNK_ROWS = 200_000  # that an executor matches at once: whole partitions, until there are so many
 ROW = "_row"  # the number of an output row, where aggregates are computed by Spark
 MEMBERS = "_members"
@@ -236,14 +241,17 @@ class MatchedRows:
             return pa.nulls(len(result.row), kind)
         moments = rows.column(self.stage.time).cast(pa.int64())
         times = pc.fill_null(moments, NEVER).to_numpy()
-        looked = furthest[result.first_row]
+        looked = np.maximum(furthest[result.first_row], result.row + 1)  # an empty match has looked at no row
         ends = bounds[1:][result.partition]
         closes = np.where(looked <= ends, times[np.maximum(np.minimum(looked, ends), 1) - 1], NEVER)
         clause = self.program.clause
         if clause.within_us is not None:
             deadline = times[result.first_row] + clause.within_us
-            waits = (clause.absent is not None) | (result.kind == TIMED_OUT) | (closes == NEVER)
-            closes = np.where(waits, deadline, np.minimum(closes, deadline))
+            waits = (clause.absent is not None) | (result.kind == TIMED_OUT)
+            if self.program.looks_behind_deadline:
+                closes = np.where(waits & (closes != NEVER), np.maximum(closes, deadline), closes)
+            else:
+                closes = np.where(waits | (closes == NEVER), deadline, np.minimum(closes, deadline))
         return pa.array(closes, mask=(closes == NEVER) | (times[result.first_row] == NEVER)).cast(kind)
 
 
@@ -273,47 +281,138 @@ def _uncovered(rows: np.ndarray, result: MatchResult) -> np.ndarray:
         rows = earlier
 
 
-def match_frame(stage: MatchStage, rows: DataFrame) -> DataFrame:
-    """The state rows of all rows of a relation, as ``MatchStage.source`` has them; computed by executors."""
+def match_frame(stage: MatchStage, rows: DataFrame, count: int = 0, files: Sequence[Path] = ()) -> DataFrame:
+    """The state rows of all rows of a relation, as ``MatchStage.source`` has them; computed by executors.
+
+    ``count``: about how many rows there are. ``files``: where executors can read them, each as often as it is there. A
+    task then reads all of them and keeps the partitions that are its own: Spark takes longer to hand rows over.
+    """
     spark = rows.sparkSession
     matched = MatchedRows(stage)
     wanted = arrow_of(stage.row_columns)
+    tasks = max(spark.sparkContext.defaultParallelism, count // TASK_ROWS + 1)
+    by_files = files if stage.unsorted and count <= FILE_ROWS_MAX else ()
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Whole partitions, which Spark sorted for ``row_number``; as many at once as are worth it."""
+        """Whole partitions, sorted; as many at once as are worth it."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        number = (context.partitionId() if context is not None else 0) << 33
-        waiting: list[pa.RecordBatch] = []
-        held = 0
+        task = context.partitionId() if context is not None else 0
+        number = task << 33
+        given = (row for batch in batches for row in _own_rows(stage, by_files, task, tasks)) if by_files else batches
+        for table in _chunks(_sorted_batches(stage, given) if stage.unsorted else given):
+            found = matched.of(table.select(wanted.names).cast(wanted), first_number=number)
+            number += found.num_rows
+            yield from found.combine_chunks().to_batches(max_chunksize=1 << 16)
 
-        def found() -> Iterator[pa.RecordBatch]:
-            nonlocal number
-            table = matched.of(pa.Table.from_batches(waiting).cast(wanted), first_number=number)
-            number += table.num_rows
-            yield from table.combine_chunks().to_batches(max_chunksize=1 << 16)
-
-        for batch in batches:
-            begins = np.flatnonzero(batch.column(PLACE).to_numpy() == 1)
-            if held >= CHUNK_ROWS and len(begins):
-                cut = int(begins[0])
-                if cut:
-                    waiting.append(batch.slice(0, cut))
-                yield from found()
-                waiting, held = [], 0
-                batch = batch.slice(cut)
-            waiting.append(batch)
-            held += batch.num_rows
-        if held:
-            yield from found()
-
-    rows.createOrReplaceTempView("_rows")
-    outputs = spark.sql(stage.rows).mapInArrow(match, _spark_schema(matched.schema))
+    if by_files:
+        unmatched = spark.range(0, tasks, 1, tasks)
+    elif stage.unsorted:
+        picked = rows.selectExpr(*(f"{quoted(source)} AS {quoted(name)}" for name, source in stage.unsorted))
+        unmatched = picked.repartition(tasks, *stage.keys)
+    else:
+        rows.createOrReplaceTempView("_rows")
+        unmatched = spark.sql(stage.rows)
+    outputs = unmatched.mapInArrow(match, _spark_schema(matched.schema))
     outputs.createOrReplaceTempView("_outputs")
     spark.sql(matched.matched_sql).createOrReplaceTempView("_matched")
     names = [column.name for column in (*stage.columns, *stage.hidden)]
     return spark.sql(stage.measures).select(*map(quoted, names))
+
+
+def _own_rows(stage: MatchStage, files: Sequence[Path], task: int, tasks: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some files whose partition is this task's."""
+    sources = list(dict.fromkeys(source for _, source in stage.unsorted))
+    for path in files:
+        file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, columns=sources, use_threads=False)
+            keys = table.select(list(stage.keys))
+            hashes = hash_rows(keys.columns, comparisons(stage.keys, keys.schema, keys.schema))
+            own = table.filter(pa.array(hashes % np.uint64(tasks) == task))
+            columns = [own.column(source) for _, source in stage.unsorted]
+            yield from pa.table(columns, [name for name, _ in stage.unsorted]).combine_chunks().to_batches()
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Sorted batches as tables of whole partitions."""
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        begins = np.flatnonzero(batch.column(PLACE).to_numpy() == 1)
+        if held >= CHUNK_ROWS and len(begins):
+            cut = int(begins[0])
+            if cut:
+                waiting.append(batch.slice(0, cut))
+            yield pa.Table.from_batches(waiting)
+            waiting, held = [], 0
+            batch = batch.slice(cut)
+        waiting.append(batch)
+        held += batch.num_rows
+    if held:
+        yield pa.Table.from_batches(waiting)
+
+
+def _sorted_batches(stage: MatchStage, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of a task in order."""
+    given = list(batches)
+    if not given:
+        return
+    table = pa.Table.from_batches(given).combine_chunks()
+    del given
+    code = row_numbers(table, list(stage.keys))
+    order = sorted_places(table, code, stage.sort_by)
+    code = code[order]
+    begins = np.append(True, code[1:] != code[:-1])
+    place = pa.array(np.where(begins, 1, 2).astype(np.int32))
+    for start in range(0, len(order), CHUNK_ROWS):
+        some = slice(start, start + CHUNK_ROWS)
+        chunk = table.take(pa.array(order[some])).append_column(PLACE, place[some])
+        yield from chunk.combine_chunks().to_batches()
+
+
+def sorted_places(table: pa.Table, code: np.ndarray, by: Sequence[SortColumn]) -> np.ndarray:
+    """The places of the rows in the order of their numbers ``code``, then of some columns, as Spark orders them.
+
+    >>> rows = pa.table({"at": [7, 7, None, 5], "name": ["b", "a", "z", "c"]})
+    >>> sorted_places(rows, np.array([0, 0, 0, 0]), [SortColumn("at"), SortColumn("name")]).tolist()
+    [2, 3, 1, 0]
+    """
+    first, *others = by
+    values = _whole_numbers(table.column(first.name), first)
+    order = np.lexsort((values, code))
+    same = (code[order][1:] == code[order][:-1]) & (values[order][1:] == values[order][:-1])
+    if not others or not same.any():
+        return order
+    tied = np.zeros(len(order), bool)
+    tied[1:] |= same
+    tied[:-1] |= same
+    group = np.cumsum(np.append(True, ~same))[tied]  # ties are few as a rule: only they are compared further
+    places = order[tied]
+    some = table.select([column.name for column in others]).take(pa.array(places))
+    keys: list[tuple[str, str]] = [("group__", "ascending")]
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {"group__": pa.array(group)}
+    for column in others:
+        direction = "descending" if column.descending else "ascending"
+        missing = pc.is_null(some.column(column.name))
+        columns[f"{column.name}null__"] = pc.invert(missing) if column.nulls_first else missing
+        columns[column.name] = some.column(column.name)
+        keys += [(f"{column.name}null__", "ascending"), (column.name, direction)]
+    columns = {name: each.cast(pa.int8()) if name.endswith("null__") else each for name, each in columns.items()}
+    order[tied] = places[pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy()]
+    return order
+
+
+def _whole_numbers(column: pa.ChunkedArray, by: SortColumn) -> np.ndarray:
+    """Values of a numbered type as whole numbers that are sorted like them."""
+    if pa.types.is_boolean(column.type) or pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    values = column.cast(pa.int64())
+    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    if by.descending:
+        values = pc.bit_wise_not(values)  # turns the order round, and cannot overflow
+    return np.asarray(pc.fill_null(values, low if by.nulls_first else high).to_numpy())
 
 
 def _spark_schema(schema: pa.Schema) -> str:

@@ -25,6 +25,7 @@ from headwater.views.stages.stage_schemas import StageSchema, arrow_of
 from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, distinct, expand, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
+from headwater.views.state.remote.executor_files import on_cluster
 from headwater.views.state.row_equality import matching, row_numbers
 from headwater.views.state.state_trace import StateTrace
 
@@ -102,7 +103,10 @@ class MatchRun:
         if initial:
             return self.fill()
         found = self.run()
-        return recompute() if found is None else found
+        if found is not None:
+            return found
+        # Where rows have left, what began before them cannot be computed again, and stays.
+        return self.run_in_batches() if self.stage.lets_go else recompute()
 
     def fill(self) -> Delta:
         """Everything, for a stage that has no state."""
@@ -110,7 +114,11 @@ class MatchRun:
         if rows.local is not None and rows.count <= thresholds.TASK_ROWS_MAX:
             new = self._computed(rows, None)
             return Delta.local(consolidate(with_weight(new, 1)))
-        frame = match_frame(self.stage, rows.frame(self.sessions.large))
+        changes = self.source.changes
+        # Everything has just come, and Spark wrote it where its executors see it: every weight is 1.
+        seen = self.source.trace is None and changes.plain and self.sessions.place is None
+        files = changes.files if seen and not on_cluster(self.sessions.large) else ()
+        frame = match_frame(self.stage, rows.frame(self.sessions.large), rows.count, files)
         self.sessions.rows_read += rows.count
         weighted = with_weight(frame, 1)
         if self.matched.program.clause.rows_per_match == "all":  # otherwise each match begins at a row of its own
@@ -120,7 +128,7 @@ class MatchRun:
     def run(self) -> Delta | None:
         """The changes of the partitions that were touched; None when they are too many to be looked up."""
         changes = self.source.changes.table
-        if changes is None or self.own is None:
+        if changes is None or self.own is None or (self.stage.lets_go and changes.num_rows > thresholds.TASK_ROWS_MAX):
             return None
         stage = self.stage
         changed = distinct(changes.select([*stage.keys, stage.bucket]))
@@ -131,6 +139,31 @@ class MatchRun:
         rows = self.source.bag_of(stage.source.columns, read.column_names, read)
         if rows is None or rows.local is None or rows.count > thresholds.TASK_ROWS_MAX:
             return None
+        return self._changed(rows, read, begins)
+
+    def run_in_batches(self) -> Delta:
+        """The same, however many they are: some partitions after the others."""
+        if self.own is None:
+            return self.fill()
+        stage, names = self.stage, [*self.stage.keys, self.stage.bucket]
+        every, changed = self.source.here(stage.source.columns), distinct(self.source.changes.read().select(names))
+        numbers = _numbers(stage.keys, changed, every)
+        of_change, of_row = numbers[: changed.num_rows], numbers[changed.num_rows :]
+        sizes = np.bincount(of_row, minlength=int(numbers.max(initial=0)) + 1)
+        sizes[np.setdiff1d(np.arange(len(sizes)), of_change)] = 0
+        batch = np.cumsum(sizes) // max(1, thresholds.TASK_ROWS_MAX)
+        found = []
+        for number in np.unique(batch[of_change]):
+            region = self._region(changed.filter(pa.array(batch[of_change] == number)), bounded=False)
+            assert region is not None
+            read, begins = region
+            rows = every.filter(pa.array(batch[of_row] == number))
+            found.append(self._changed(BoundRows.of(matching(rows, names, read)), read, begins).read())
+        return Delta.local(pa.concat_tables(found)) if found else Delta.nothing(weighted_schema(self.shape.state))
+
+    def _changed(self, rows: BoundRows, read: pa.Table, begins: pa.Table) -> Delta:
+        """What changes in the partitions whose rows were read."""
+        stage = self.stage
         pairs = read.rename_columns([*self.hidden_keys, stage.bucket])
         old = self._own_of(pairs.column_names, _with_ends(pairs, stage.bucket))
         return self._replaced(self._computed(rows, begins), old, begins)
@@ -142,7 +175,7 @@ class MatchRun:
 
     # What is read
 
-    def _region(self, changed: pa.Table) -> tuple[pa.Table, pa.Table] | None:
+    def _region(self, changed: pa.Table, *, bounded: bool = True) -> tuple[pa.Table, pa.Table] | None:
         """The partitions and buckets to read, and where each partition begins; None when they are too many."""
         stage, names = self.stage, list(self.stage.keys)
         entries = self._entries(changed)
@@ -160,7 +193,7 @@ class MatchRun:
             here = PartitionEntries(*(values[low:high] for values in known))
             regions.append(here.region(touched[place:until], self.matched.program.prev_rows))
         lengths = [len(region.buckets) for region in regions]
-        if sum(lengths) > thresholds.LOOKUP_KEYS_MAX:
+        if bounded and sum(lengths) > thresholds.LOOKUP_KEYS_MAX:
             return None
         heads = changed.select(names).take(pa.array(by_change[places]))
         told = {name: [getattr(region, field) for region in regions] for name, field in BEGINS.items()}

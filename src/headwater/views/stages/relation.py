@@ -138,7 +138,8 @@ class TickRelation:
             return TickRelation(self.name, self.schema, now, None)
         after = self.after(names)
         build = (lambda spark: consolidate(after.frame(spark))) if consolidated else after.frame
-        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, build), None)
+        plain = isinstance(self.trace, LogTrace) and self.changes.plain
+        return TickRelation(self.name, self.schema, Delta.lazy(after.schema, after.count, build, plain=plain), None)
 
     @property
     def touched(self) -> bool:
@@ -232,6 +233,13 @@ class TickRelation:
         if self.trace is None:
             return BoundRows(shape, self.changes.rows, None, lambda spark: self._changes_as_bag(spark, columns))
         return BoundRows(shape, before.count + changed.count, None, lambda spark: self._bag_frame(spark, columns))
+
+    def here(self, columns: Sequence[str]) -> pa.Table:
+        """The same on the driver, however many rows there are."""
+        names = self.schema.names
+        before = self._once("here", names, self._here).local if self.rows_before else None
+        changed = fitted(self.changes.read(), self.weighted_schema(names))
+        return expand(consolidate(changed if before is None else union(before, changed)), columns)
 
     def _changes_as_bag(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
         frame, every = self.changes.frame(spark), self.schema.names

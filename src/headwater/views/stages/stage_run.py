@@ -129,8 +129,8 @@ class StageRun:
             source = self.sources[stage.everything.relation]
             return LeadingRun(stage, self.shape, source, self.own, self.sessions, initial=self.initial).run()
         if isinstance(stage, MatchStage):
-            matched = self.sources[stage.source.relation]
-            return MatchRun(stage, self.shape, matched, self.own, self.sessions).changes(self._recompute, self.initial)
+            run = MatchRun(stage, self.shape, self.sources[stage.source.relation], self.own, self.sessions)
+            return run.changes(self._recompute, self.initial)
         if isinstance(stage, SearchStage):
             return search_changes(self) or self._recompute()
         assert isinstance(stage, WholeStage)
@@ -144,7 +144,8 @@ class StageRun:
     @property
     def _can_compare(self) -> bool:
         """Whether the stage has a state that a recomputation from the inputs' content can be compared with."""
-        return self.own is not None and all(source.known for source in self.sources.values())
+        whole = self.own is not None and not getattr(self.stage, "lets_go", False)
+        return whole and all(source.known for source in self.sources.values())
 
     def _many_changes(self) -> bool:
         changed = sum(source.changes.rows for source in self.sources.values())
@@ -156,10 +157,9 @@ class StageRun:
 
         A change of a nation's name meets every order of its customers, once in each term of a join of eight tables.
         """
-        if self.own is None or not self._can_compare:
-            return False
         everything = sum(source.rows_before + source.changes.rows for source in self.sources.values())
-        return sum(rows.count for rows in bound.values()) > everything + self.own.rows
+        most = everything + (0 if self.own is None else self.own.rows)
+        return self._can_compare and sum(rows.count for rows in bound.values()) > most
 
     def _recompute(self, settled: Mapping[str, TickRelation] | None = None) -> Delta:
         """Recompute the stage from its inputs' whole content; the delta is the difference from its state."""
@@ -188,15 +188,16 @@ class StageRun:
             return Delta.local(consolidate(self.sessions.collect(sql, bound, self._weighted_state())))
         if self._reads_more_than_everything(bound):
             return self._recompute()
-        return self._write(self.sessions.frame(sql, bound, large=True))
+        frame = self.sessions.frame(sql, bound, large=True)
+        only_came = stage.as_bag and len(bound) == 1 and all(each.changes.plain for each in self.sources.values())
+        return self.sessions.write(frame, self._weighted_state()) if only_came else self._write(frame)
 
     def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
         """The terms that are not zero, as one query, and what its leaves are."""
         parts: list[str] = []
         bound: dict[str, BoundRows] = {}
         for term in terms:
-            leaves = self._bind(term)
-            if leaves is not None:
+            if (leaves := self._bind(term)) is not None:
                 parts.append(term.sql)
                 bound.update(leaves)
         if constant is not None and self.initial:

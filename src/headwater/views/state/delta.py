@@ -5,7 +5,7 @@ Spark wrote (a large one), files that executors wrote on an object store (a larg
 Spark runs when somebody reads it (*lazy*: a range of the log, or all that a relation holds).
 Invariants: the columns are those of ``schema``, the last of which is ``_weight``; the rows never change. Files are
 moved once, when the first trace adopts them; frames made afterwards read them at their new place, and other traces
-copy them. A lazy delta cannot become a run, and its weights are not known.
+copy them. A lazy delta cannot become a run, and its weights are not known unless they are all 1.
 Not here: operations on weighted rows (``algebra.py``); what the rows are added to (``trace.py``).
 Read next: ``algebra.py``, ``run.py``.
 """
@@ -97,9 +97,12 @@ class Delta:
         return cls(schema, weighed, stored=stored) if weighed.rows else cls.nothing(schema)
 
     @classmethod
-    def lazy(cls, schema: pa.Schema, rows: int, build: Callable[[SparkSession], DataFrame]) -> Delta:
-        """A query for at most so many weighted rows, which runs when they are read."""
-        return cls(schema, Weighed(rows, -ANY_WEIGHT, ANY_WEIGHT), build=build)
+    def lazy(
+        cls, schema: pa.Schema, rows: int, build: Callable[[SparkSession], DataFrame], *, plain: bool = False
+    ) -> Delta:
+        """A query for at most so many weighted rows, which runs when they are read. ``plain``: each weight is 1."""
+        weighed = Weighed(rows, 1, 1) if plain else Weighed(rows, -ANY_WEIGHT, ANY_WEIGHT)
+        return cls(schema, weighed, build=build)
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> Delta:

@@ -21,11 +21,12 @@ from functools import partial
 import pyarrow as pa
 
 from headwater.views.compiler.algebra.finality import CLOSES
-from headwater.views.compiler.plan import WEIGHT, AccumulateStage, FinalStage, Stage, TimedStage
+from headwater.views.compiler.plan import WEIGHT, AccumulateStage, FinalStage, MatchStage, Stage, TimedStage
 from headwater.views.event_time.progress import ViewTime
-from headwater.views.event_time.timed_operators import TimedRun, trimmed
+from headwater.views.event_time.timed_operators import TimedRun, joined, trimmed
 from headwater.views.event_time.timing import IN_TIME, LATE
 from headwater.views.spark.spark_errors import in_view
+from headwater.views.stages.match_expiry import MatchExpiry, with_steady_closes
 from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.stage_run import StageRun
 from headwater.views.state.algebra import consolidate, visible
@@ -156,6 +157,7 @@ class Evaluation:
         sessions.count_anew()
         sessions.tick = self.tick
         initial = view.name in self.initial
+        expiry: MatchExpiry | None = None
         for stage in view.plan.stages:
             if self.on_stage is not None:
                 self.on_stage(stage)
@@ -164,11 +166,16 @@ class Evaluation:
             inputs = {name: sources[name] for name in stage.reads}
             with in_view(view.declared):
                 sessions.place = self.store.place_of(stage.name, kept=view.keeps[stage.name])
-                changes = self._stage(view, stage, inputs, own)
+                shown = changes = self._stage(view, stage, inputs, own)
+                if expiry is not None and stage is expiry.stage:
+                    shown = changes = joined(changes, expiry.state(sessions), sessions)
+                elif own is not None and (found := self._match_expiry(view, stage, changes)) is not None:
+                    # The matches must not take rows that leave for rows that were deleted.
+                    expiry, changes = found, joined(changes, found.rows(own, sessions), sessions)
                 if changes.rows and view.keeps[stage.name]:
                     assert not changes.is_lazy
                     self.store.write(stage.name, changes, self.tick, self.epoch)
-                shown = _visible(changes, shape.visible)
+                shown = _visible(shown, shape.visible)
             self.visible[stage.name] = shown
             known = initial or view.keeps[stage.name]
             sources[stage.name] = TickRelation(stage.name, shape.visible, shown, None if initial else own, known=known)
@@ -177,6 +184,18 @@ class Evaluation:
         return ViewProgress(
             view.name, changed, sessions.rows_read, sessions.actions, seconds, plans.reused, plans.in_lane
         )
+
+    def _match_expiry(self, view: PreparedView, stage: Stage, changes: Delta) -> MatchExpiry | None:
+        """What leaves with the rows of a stage that a pattern is looked for in; None: nothing does in this tick."""
+        time = self.times.get(view.name, ViewTime())
+        for reader in view.plan.stages:
+            if isinstance(reader, MatchStage) and reader.lets_go and reader.source.relation == stage.name:
+                own = self.traces.get(reader.name)
+                if own is None or not own.rows or changes.table is None or view.name in self.initial:
+                    return None
+                if time.lets_go and time.cutoff_us is not None:
+                    return MatchExpiry(reader, own, time.cutoff_us, changes.table)
+        return None
 
     def _stage(
         self, view: PreparedView, stage: Stage, inputs: Mapping[str, TickRelation], own: StateTrace | None
@@ -209,6 +228,9 @@ class Evaluation:
             and CLOSES in shape.state.names
         ):
             return trimmed(changes, own, time, sessions)
+        cutoff = None if initial or not isinstance(stage, MatchStage) else time.cutoff_us
+        if cutoff is not None and changes.table is not None and CLOSES in shape.state.names:
+            return Delta.local(with_steady_closes(changes.table, cutoff))
         return changes
 
 

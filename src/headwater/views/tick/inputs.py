@@ -339,7 +339,7 @@ class InputRelation:
             return with_weight(frame_without(spark, self.topic, begin, stop, self.schema.names, self.omitted), 1)
 
         self.rows_taken = self.topic.rows_most(begin, stop)
-        return Delta.lazy(self.schema, self.rows_taken, build)
+        return Delta.lazy(self.schema, self.rows_taken, build, plain=True)
 
     def _upserted(self, start: Mapping[int, int], stop: Mapping[int, int], trace: StateTrace | None) -> Delta:
         """Old rows of the keys with -1, the last rows of the range with +1."""

@@ -68,6 +68,9 @@ export function viewPage(/** @type {string} */ name) {
           section(
             "Query",
             make("pre", { class: "sql", tabindex: "0" }, layout(declared.sql)),
+            /match_recognize/i.test(declared.sql ?? "")
+              ? make("p", null, make("a", { href: `/views/${encodeURIComponent(name)}/pattern` }, "Which rows matched which variable"))
+              : null,
             facts([
               ["Declared at", declared.declared_at],
               ["Key", declared.key.join(", ")],

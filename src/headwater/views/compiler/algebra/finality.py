@@ -41,6 +41,7 @@ class Finality:
     why: str = ""  # why one of the two is not so
     sessions: Sessions | None = None  # what keeps rows that are older
     versions: bool = False  # whether tables are asked for as they were no longer ago than a row reaches
+    matches: bool = False  # whether its rows are those of one MATCH_RECOGNIZE
 
 
 def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) -> Finality:
@@ -53,6 +54,8 @@ def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) ->
         expression = _parsed(closes)
         for name in ("query", "tree"):
             setattr(parsed, name, _around(getattr(parsed, name), _just_after(expression.copy())))
+        if any(MATCH in table.name for table in top.find_all(exp.Table)):
+            return Finality(True, None, MATCHES)
         return _bounded(top, times, own=_interval_us(expression))
     if not isinstance(top, exp.Select) or top.args.get("limit") or top.args.get("distinct"):
         return Finality(
@@ -62,7 +65,7 @@ def with_closes(parsed: Parsed, closes: str | None, times: Mapping[str, str]) ->
         for tree in (parsed.query, parsed.tree):
             if isinstance(tree, exp.Select):
                 tree.append("expressions", named(_just_after(bare(CLOSES)), CLOSES))
-        return Finality(True, None, MATCHES)
+        return Finality(True, None, MATCHES, matches=True)
     if not is_grouped(top):
         time = _time_of_the_only_input(top, times)
         if time is None:
