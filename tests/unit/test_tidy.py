@@ -96,7 +96,7 @@ MAY_IMPORT = {
     "app": LOG | DERIVED | {"app_declarations"},
     "app_file": {"errors", "app"},
     "sync": LOG | DERIVED | {"app"},
-    "upkeep": LOG | DERIVED | {"app"},
+    "upkeep": LOG | DERIVED | {"app", "objects"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},
     "demo": BUILT | {"__init__", "cli", "server", "testing"},  # nothing of the library imports it; its command is late
