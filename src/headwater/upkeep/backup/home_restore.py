@@ -168,7 +168,7 @@ class HomeRestore:
                     detail=f"It is {text}; asked for was {json.dumps(what)}.",
                     hint="Remove the directory, or restore into another one.",
                 )
-        elif self.home.exists() and any(self.home.iterdir()):
+        elif self.home.exists() and any(not path.name.startswith(UNFINISHED) for path in self.home.iterdir()):
             raise Misuse(f"{self.home} is not empty", hint="Restore into a new directory.")
         self.files.make_dir(self.home, label="restore.make_directory")
         self._write(unfinished, json.dumps(what).encode())
