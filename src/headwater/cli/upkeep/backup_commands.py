@@ -9,16 +9,18 @@ Read next: ``upkeep/backup/backup_writer.py``; ``docs/backup.md``.
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headwater.cli.command_options import HomeOption, JsonOption, opened
 from headwater.cli.log.check_commands import byte_progress
 from headwater.cli.output import answer, answer_list, say, write_json
-from headwater.cli.quantities import show_bytes
-from headwater.errors import Corruption
+from headwater.cli.quantities import parse_place, show_bytes
+from headwater.clock import to_us
+from headwater.errors import Corruption, Misuse
 
 app = typer.Typer(no_args_is_help=True, help="Back up a home while it is used; list, verify and prune backups.")
 
@@ -109,6 +111,10 @@ def restore(
     source: FromOption,
     to: Annotated[Path, typer.Option("--to", metavar="HOME", help="The new home: a directory that is not there yet.")],
     backup: Annotated[str, typer.Option("--backup", help="One backup, by its id; default: the newest.")] = "",
+    at: Annotated[
+        str,
+        typer.Option("--at", help="A time (2026-01-31T10:00Z), how long ago (15m), or a token.", show_default=False),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Make a home from a backup. It has an identity of its own: sinks refill, captures and subscribers go on.
@@ -116,9 +122,30 @@ def restore(
     Run the same line again after an interruption: it goes on where it was.
 
     [cyan]headwater restore --from /backup/shop --to shop-data[/cyan]
+    [cyan]headwater restore --from /backup/shop --to shop-data --at 2026-01-31T10:00Z[/cyan]
     """
     from headwater.upkeep.backup.home_restore import restore_home
+    from headwater.upkeep.backup.point_restore import restore_at
 
+    if at and backup:
+        raise Misuse("--at finds the backup by itself", hint="Leave --backup out.")
     with byte_progress("restoring", quiet=as_json) as progress:
-        report = restore_home(source, to, backup=backup or None, progress=progress)
+        if at:
+            report = restore_at(source, to, **_point(at), progress=progress)
+        else:
+            report = restore_home(source, to, backup=backup or None, progress=progress)
     answer(report.to_dict(), str(report), as_json=as_json)
+
+
+def _point(text: str) -> dict[str, Any]:
+    """A point that was asked for: a token has a topic's name, a time has none."""
+    from headwater.log.token import Token
+
+    if "=" in text:
+        return {"token": Token.parse(text)}
+    moment = parse_place(text)
+    if not isinstance(moment, dt.datetime):
+        raise Misuse(
+            f"{text!r} is no point in time", hint="Use a time (2026-01-31T10:00Z), how long ago (15m), a token."
+        )
+    return {"at_us": to_us(moment)}

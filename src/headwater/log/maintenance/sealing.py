@@ -43,10 +43,16 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
         if not got:
             return 0
         _sweep(topic, number, directory)
-        for base in arrow_bases(directory):
+        bases = arrow_bases(directory)
+        for base in bases:
             if at_most is not None and sealed >= at_most:
                 break
-            segment = ArrowSegment(directory, base)
+            try:
+                segment = ArrowSegment(directory, base)
+            except FileNotFoundError:
+                if base == bases[-1]:
+                    break  # the active one: its data file was just made, and its index will be
+                raise
             try:
                 if segment.next_base is None:
                     break  # the active one
