@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli.app_argument import app_of
 from headwater.cli.command_options import HomeOption, JsonOption, opened
 from headwater.cli.log.check_commands import byte_progress
 from headwater.cli.output import answer, answer_list, say, write_json
 from headwater.cli.quantities import parse_place, show_bytes
 from headwater.clock import to_us
 from headwater.errors import Corruption, Misuse
+
+if TYPE_CHECKING:
+    from headwater.upkeep.backup.backup_drill import Verify
 
 app = typer.Typer(no_args_is_help=True, help="Back up a home while it is used; list, verify and prune backups.")
 
@@ -105,6 +109,55 @@ def prune(
 
     report = remove(BackupRepository.at(source), keep, dry_run=dry_run)
     answer(report.to_dict(), str(report), as_json=as_json)
+
+
+@app.command("drill")
+def drill(
+    source: FromOption,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[APP.py]", help="The app whose views are verified; else only the log is.", show_default=False
+        ),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Restore the newest backup and a random point into scratch homes, and verify them.
+
+    The app runs on them without captures and sinks. The outcome is kept in the home: that of the app's file, or --home.
+    Leaves with status 0 when all is sound, with 5 when not.
+
+    [cyan]headwater backup drill shop.py --from /backup/shop[/cyan]
+    [cyan]headwater backup drill --from s3://safe/shop --home shop-data --json[/cyan]
+    """
+    from headwater.upkeep.backup.backup_drill import DrillRecords
+    from headwater.upkeep.backup.backup_drill import drill as try_out
+
+    report = try_out(source, verify=None if file is None else verifier(file))
+    if file is not None and home is None:
+        with app_of(file) as declared:
+            DrillRecords(declared.log.local).note(report)
+    else:
+        with opened(home) as log:
+            DrillRecords(log).note(report)
+    answer(report.to_dict(), str(report), as_json=as_json)
+    if not report.ok:
+        raise typer.Exit(Corruption.exit_status)
+
+
+def verifier(file: Path) -> Verify:
+    """Runs an app on a restored home, and compares its views with the log."""
+    from headwater.upkeep.backup.backup_drill import VerifiedView
+
+    def verify(home: Path) -> list[VerifiedView]:
+        with app_of(file, home=home) as app:
+            if not app.views:
+                return []
+            app.tick(sinks=False)
+            return [VerifiedView(each.view, each.rows, each.equal) for each in app.verify()]
+
+    return verify
 
 
 def restore(

@@ -86,6 +86,11 @@ CREATE TABLE IF NOT EXISTS restores (   -- the backups that this home came from,
     token TEXT NOT NULL,                 -- the log that was restored
     restored_us INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS backup_drills (  -- see upkeep/backup/backup_drill.py
+    began_us INTEGER PRIMARY KEY,
+    ok INTEGER NOT NULL,
+    report TEXT NOT NULL                 -- JSON
+);
 CREATE TABLE IF NOT EXISTS sinks (      -- the last known status of each sink
     identity TEXT PRIMARY KEY,           -- app/view/sink
     app TEXT NOT NULL,

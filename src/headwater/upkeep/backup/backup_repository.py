@@ -78,10 +78,7 @@ class BackupRepository:
     @staticmethod
     def at(address: str | os.PathLike[str]) -> BackupRepository:
         """The repository at an address. It is made by the first backup."""
-        text = os.fspath(address)
-        if "://" not in text:
-            text = Path(text).expanduser().absolute().as_uri()
-        return BackupRepository(ObjectAddress.parse(text).open())
+        return BackupRepository(ObjectAddress.parse(address_of(address)).open())
 
     @property
     def shown(self) -> str:
@@ -197,6 +194,16 @@ class BackupRepository:
         except BackupDamaged as error:
             return piece, error.message
         return piece, None
+
+
+def address_of(place: str | os.PathLike[str]) -> str:
+    """The address of a place that may be given as a path.
+
+    >>> address_of("/backup/shop"), address_of("s3://safe/shop")
+    ('file:///backup/shop', 's3://safe/shop')
+    """
+    text = os.fspath(place)
+    return text if "://" in text else Path(text).expanduser().absolute().as_uri()
 
 
 def _name(backup: str) -> str:
