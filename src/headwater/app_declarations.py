@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
 from headwater.app_searches import AppSearches
 from headwater.app_services import AppServices
+from headwater.durations import Duration, to_seconds
 from headwater.errors import InvalidDeclaration
 from headwater.log.contract import Capability, EventLog, EventTopic, require
 from headwater.log.table import Table, declare_table, open_table
@@ -45,6 +48,10 @@ OnError = Literal["stop", "pause"]
 LOG_VARIABLE, STATE_VARIABLE, SERVE_VARIABLE = "HEADWATER_LOG", "HEADWATER_STATE", "HEADWATER_SERVE"
 
 
+# The home that apps are declared on, whatever they say: a restored copy, for a drill (``upkeep/backup/``).
+run_on: ContextVar[Path | None] = ContextVar("run_on", default=None)
+
+
 class AppDeclarations(AppSearches):
     """The declarations of one app."""
 
@@ -66,6 +73,7 @@ class AppDeclarations(AppSearches):
         self.on_error = checked_policy(on_error)  # of views that say nothing else
         self.name = name
         self.home = home if home is not None else f"./{name}-data"
+        self.file: Path | None = None  # that declares it, when a command has read it
         # What the app's file leaves open is the machine's to say: so one file runs on a laptop and on a cluster.
         self.log_address = log or os.environ.get(LOG_VARIABLE) or None
         stored = state or os.environ.get(STATE_VARIABLE) or None
@@ -78,7 +86,9 @@ class AppDeclarations(AppSearches):
         self.aggregates, self.claimed, self.processes, self.constraints = {}, {}, {}, {}
         self.services, self.answering, self.stored_searches = {}, {}, {}
         self.serving: PostgresServing | None = None  # None: only from this machine's disk
-        if served := serve or os.environ.get(SERVE_VARIABLE):
+        if (elsewhere := run_on.get()) is not None:  # a restored copy: nothing outside of it is touched
+            self.home, self.log_address, self.state = elsewhere, None, None
+        elif served := serve or os.environ.get(SERVE_VARIABLE):
             self._serve_from(served)
 
     def _serve_from(self, address: str) -> None:
@@ -332,6 +342,22 @@ class AppDeclarations(AppSearches):
                 view=carried,
             )
         return self.sinks.declare(carried, sink, name)
+
+    def backup(
+        self, to: str, *, every: Duration = "1 day", keep: str | None = None, drill: Duration | None = None
+    ) -> None:
+        """Declare that the home is backed up while the app runs, to a folder or ``s3://…``. See ``docs/backup.md``.
+
+        ``keep="7d,4w,12m"`` prunes after each backup. ``drill="1 week"``: so often backups are restored and verified.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).backup("/backup/shop", every="1 hour", keep="24h,7d", drill="1 day")
+        """
+        from headwater.upkeep.backup.backup_schedule import BackupPlan
+
+        if run_on.get() is None:  # a restored copy is not backed up
+            seconds = None if drill is None else to_seconds(drill, what="drill")
+            self._services.backups[to] = BackupPlan(to, to_seconds(every, what="every"), keep, seconds)
 
     def get_sink(self, name: str) -> SinkHandle:
         """The sink that was declared under this name; or the only one of the view of this name.

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 MODULE_NAME = "headwater_app_file"
 
 
-def app_of(path: Path) -> App:
-    """The app that a file declares."""
+def app_of(path: Path, *, home: Path | None = None) -> App:
+    """The app that a file declares; ``home``: on a restored copy, whatever the file says."""
     from headwater.app import App
+    from headwater.app_declarations import run_on
 
     if not path.is_file():
         raise InvalidDeclaration(f"there is no file {path}", hint="Give the Python file that declares the app.")
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)  # as python does: the file may import its neighbours
+    elsewhere = run_on.set(home)
     try:
         names = runpy.run_path(str(path), run_name=MODULE_NAME)
     except HeadwaterError:
@@ -41,6 +43,7 @@ def app_of(path: Path) -> App:
     except Exception as error:
         raise _failed(path, error) from error
     finally:
+        run_on.reset(elsewhere)
         sys.path.remove(folder)
     found = {id(value): value for value in names.values() if isinstance(value, App)}
     if len(found) != 1:
@@ -50,7 +53,9 @@ def app_of(path: Path) -> App:
             hint='Declare it at the top level of the file: app = hw.App("shop").',
             apps=[app.name for app in found.values()],
         )
-    return next(iter(found.values()))
+    (app,) = found.values()
+    app.file = path.resolve()
+    return app
 
 
 def _failed(path: Path, error: Exception) -> InvalidDeclaration:

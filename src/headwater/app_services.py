@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headwater.federation.attachments import Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
+    from headwater.upkeep.backup.backup_schedule import BackupPlan
 
 OnTick = Callable[[Any], None]
 
@@ -38,7 +39,8 @@ class AppServices:
         self._sinks: DeclaredSinks | None = None
         self._attachments: Attachments | None = None
         self._deadlines: DeadlineWatch | None = None
-        self._runners: Sequence[BackgroundRunner] = ()  # of processes and services
+        self._runners: Sequence[BackgroundRunner] = ()  # of processes and services, and backups
+        self.backups: dict[str, BackupPlan] = {}  # by address
 
     @property
     def captures(self) -> Captures:
@@ -87,13 +89,21 @@ class AppServices:
                 self._inlets.start()
             if self._app.aggregates:
                 self._watch_deadlines()
-            self._runners = self._app.runners()
+            self._runners = [*self._app.runners(), *self._backups()]
             for runner in self._runners:
                 runner.start()
             return on_tick if self._sinks is None else self._sinks.follow(on_tick)
         except BaseException:
             self.stop()
             raise
+
+    def _backups(self) -> list[BackgroundRunner]:
+        if not self.backups:
+            return []
+        from headwater.upkeep.backup.backup_schedule import BackupSchedule
+
+        app = self._app
+        return [BackupSchedule(lambda: app.log.local, plan, lambda: app.file) for plan in self.backups.values()]
 
     def _watch_deadlines(self) -> None:
         from headwater.aggregates.tentative_deadlines import DeadlineWatch

@@ -35,6 +35,7 @@
     │   ├── StoreRefused         an attached store refuses what a query asks of it, or has no such table
     │   ├── StateRefused         the object store of an app's state refuses: credentials, bucket, rights, another app
     │   ├── TooManyRows          a query needs more rows of an attached store than allowed
+    │   ├── NotBackedUp          there is no such backup, or none that covers the point in time
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   ├── Unauthenticated      the server requires a key, and the request has no valid one
     │   ├── Forbidden            the key lacks the scope, or the request comes from another site
@@ -50,6 +51,7 @@
     │   ├── AppendConflict       events that an append must not find are there
     │   ├── RequestConflict      a request id was used before, with other content
     │   ├── LeaseLost            the message's lease ran out
+    │   ├── BackupRefused        the repository has another home's backups, or another process writes to it
     │   └── CaptureLost          the captured database no longer retains the capture's position
     ├── Unavailable     it may work later
     │   ├── NotYetCovered        the views have not reached a token in time
@@ -72,6 +74,7 @@
     └── Corruption      stop; the data on disk is not what was written
         ├── CorruptSegment
         ├── CorruptCatalog
+        ├── BackupDamaged        bytes of a backup are missing, or not those that were written
         └── NewerFormat          the home was written by a newer Headwater
 
 Invariants: each class has one stable ``code`` (docs, HTTP body) and its branch has one
@@ -291,6 +294,10 @@ class TooManyRows(Misuse):
     """A query needs more rows of an attached store than allowed."""
 
 
+class NotBackedUp(Misuse):
+    """There is no such backup, or none that covers the point in time."""
+
+
 class CaptureBlocked(Misuse):
     """A captured table changed in a way that its topic cannot follow."""
 
@@ -349,6 +356,10 @@ class AppendConflict(Conflict):
 
 class RequestConflict(Conflict):
     """A request id was used before, with other content."""
+
+
+class BackupRefused(Conflict):
+    """A repository has the backups of another home, or another process writes to it."""
 
 
 class LeaseLost(Conflict):
@@ -445,6 +456,10 @@ class CorruptSegment(Corruption):
 
 class CorruptCatalog(Corruption):
     """The catalog is not a readable SQLite database."""
+
+
+class BackupDamaged(Corruption):
+    """Bytes of a backup are missing, or are not those that were written."""
 
 
 class NewerFormat(Corruption):

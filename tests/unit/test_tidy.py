@@ -86,17 +86,17 @@ MAY_IMPORT = {
     "views": LOG | {"federation", "objects", "patterns", "searches"},
     "aggregates": LOG | {"sinks", "views"},  # a constraint follows a view's committed changes, as a sink
     "sinks": LOG | {"objects", "views"},  # they read what views have committed; never Spark
-    "app_services": LOG | DERIVED | {"app_declarations", "app_processes"},  # the app itself only by name
+    "app_services": LOG | DERIVED | {"app_declarations", "app_processes", "upkeep"},  # the app itself only by name
     "app_aggregates": LOG | {"aggregates", "views"},
     "app_processes": LOG | {"aggregates", "app_aggregates", "sinks", "views"},
     "app_searches": LOG | {"app_processes", "searches", "views"},
     "app_declarations": LOG
     | DERIVED
-    | {"app_aggregates", "app_processes", "app_searches", "app_services", "objects", "patterns"},
+    | {"app_aggregates", "app_processes", "app_searches", "app_services", "objects", "patterns", "upkeep"},
     "app": LOG | DERIVED | {"app_declarations"},
-    "app_file": {"errors", "app"},
+    "app_file": {"errors", "app", "app_declarations"},
     "sync": LOG | DERIVED | {"app"},
-    "upkeep": LOG | DERIVED | {"app"},
+    "upkeep": LOG | DERIVED | {"objects"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},
     "demo": BUILT | {"__init__", "cli", "server", "testing"},  # nothing of the library imports it; its command is late

@@ -164,10 +164,12 @@ class Capture:
                 detail=f"It was {state.fact('identity')}, and is {identity}: a restored copy, or another server.",
                 hint="Correct the dsn; or read the tables again: headwater capture restart APP.py",
             )
-        else:
-            server.check(self._confirmed_position)
+        elif self._is_in_place():
             self._released_to = self._confirmed_position() or 0
             position = int(state.fact("base") or 0)
+        else:
+            self.restart()
+            position = self._create(identity)
         server.base = position
         known = state.tables()
         for name, source in self.tables.items():
@@ -181,6 +183,22 @@ class Capture:
         generation = state.fact("generation")
         assert generation is not None
         return generation
+
+    def _is_in_place(self) -> bool:
+        """Whether the database has the position that the log has; in a home that was restored it may not."""
+        restored = self.state.fact("restored")
+        try:
+            if restored != "again":
+                self.server.check(self._confirmed_position)
+                self.state.remember(restored="")
+                return True
+            why = "the log was restored to a point before its newest rows"
+        except CaptureLost as error:
+            if not restored:
+                raise
+            why = error.message
+        logger.warning('capture "%s" reads its tables again, since its home was restored: %s', self.name, why)
+        return False
 
     def _refill(self, names: Iterable[str]) -> None:
         """Backfill tables again while the stream goes on. Until that is done their old state is visible."""

@@ -1,5 +1,6 @@
-"""Care of whole logs: copies of one log in another, and how they are compared.
+"""Care of whole logs: copies of one log in another, how they are compared, and backups.
 
-Read first: ``log_mirror.py``, which copies; then ``log_checksum.py``, by which a copy is verified.
-What is here reads and writes any log by its contract (``log/contract.py``).
+Read first: ``log_mirror.py``, which copies; then ``log_checksum.py``, by which a copy is verified. ``backup/`` has
+backups of a home, and homes from backups.
+Mirrors read and write any log by its contract (``log/contract.py``); backups know the files of a home.
 """

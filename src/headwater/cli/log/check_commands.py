@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import typer
 
@@ -33,7 +32,7 @@ def check(home: HomeOption = None, as_json: JsonOption = False) -> None:
     from headwater.views.lifecycle.views_check import with_views
 
     path = require_home(home_of(home))
-    with _progress(path, quiet=as_json) as progress:
+    with byte_progress(f"checking {path}", quiet=as_json) as progress:
         report = check_home(path, progress=progress, also=with_views)
     if as_json:
         write_json(report.to_dict())
@@ -79,14 +78,14 @@ def maintain(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 @contextmanager
-def _progress(path: Path, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def byte_progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar on stderr, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
 
-    columns = (TextColumn("checking {task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task(str(path), total=None)
+        task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

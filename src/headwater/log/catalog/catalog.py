@@ -137,7 +137,7 @@ class Catalog:
         self._db = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        with self._translated():
+        with self.translated():
             uri = self.path.resolve().as_uri()
             if self.read_only:
                 # A read-only disk cannot hold SQLite's -shm file: "immutable" reads without it, but ignores a -wal file
@@ -169,7 +169,7 @@ class Catalog:
 
     def read(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         db = self._live()
-        with self._lock, self._translated():
+        with self._lock, self.translated():
             return db.execute(sql, parameters).fetchall()
 
     @contextmanager
@@ -178,7 +178,7 @@ class Catalog:
         db = self._live()
         if self.read_only:
             raise ReadOnlyHome(f"the home cannot be written: catalog {self.path}")
-        with self._lock, self._translated():
+        with self._lock, self.translated():
             if db.in_transaction:  # a nested write joins the outer one
                 yield db
                 return
@@ -213,7 +213,7 @@ class Catalog:
                 self._db.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         with self._file.translated():
             try:
                 yield

@@ -5,7 +5,7 @@ What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manife
 ``views/state/small_runs.py`` ``small_runs``, ``views/state/remote/store_manifests.py`` ``remote_states``,
 ``views/tick/reports.py`` ``tick_reports``,
 ``catalog.py`` ``home_id``, ``sinks/runner/sink_status.py`` the sinks, ``federation/attachments.py`` the attachments,
-``inlets/counters.py`` the inlets.
+``inlets/counters.py`` the inlets, ``upkeep/backup/`` the restores and drills.
 Invariants: ``apps.tick`` names the current row of ``ticks``; the six tables of manifests change in one transaction. A
 home's id never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are
 only added to, so several processes may count for one inlet.
@@ -78,6 +78,18 @@ CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for o
 CREATE TABLE IF NOT EXISTS home_id (    -- distinguishes this home from others with apps of the same names
     one INTEGER PRIMARY KEY CHECK (one = 1),
     id TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS restores (   -- the backups that this home came from, see upkeep/backup/
+    home TEXT PRIMARY KEY,               -- the id that it got
+    parent TEXT NOT NULL,                -- the id of the home that was backed up
+    backup TEXT NOT NULL,
+    token TEXT NOT NULL,                 -- the log that was restored
+    restored_us INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS backup_drills (  -- see upkeep/backup/backup_drill.py
+    began_us INTEGER PRIMARY KEY,
+    ok INTEGER NOT NULL,
+    report TEXT NOT NULL                 -- JSON
 );
 CREATE TABLE IF NOT EXISTS sinks (      -- the last known status of each sink
     identity TEXT PRIMARY KEY,           -- app/view/sink

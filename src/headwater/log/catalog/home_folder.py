@@ -36,7 +36,7 @@ def prepare(home: Path, files: Files, *, create: bool) -> bool:
                 hint="Give an empty or a new directory.",
             )
         try:
-            _make(home, marker, files)
+            make_home(home, marker, files)
         except OSError as error:
             raise InvalidDeclaration(
                 f"no home can be made at {home}: {(error.strerror or str(error)).lower()}",
@@ -55,7 +55,8 @@ def _foreign_names(home: Path) -> list[str]:
     return [name for name in names if name not in (TOPICS, COMMITS) or any((home / name).iterdir())]
 
 
-def _make(home: Path, marker: Path, files: Files) -> None:
+def make_home(home: Path, marker: Path, files: Files) -> None:
+    """Make a directory a home: its folders, and last the file that says so."""
     for folder in (TOPICS, COMMITS):
         files.make_dir(home / folder, label="home.make_directory")
     temporary = marker.with_name(f"{FORMAT_FILE}.{os.getpid()}.tmp")

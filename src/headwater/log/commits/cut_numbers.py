@@ -31,6 +31,7 @@ from headwater.log.storage.locks import FileLock
 
 FILE = "cut_number"
 CUT_ROWS_MAX = 65_536  # a process that has appended so many rows closes the number, so that ticks can be limited
+CUT_SECONDS_MAX = 1.0  # so does one that appends after so long, before it does: points in time can be restored
 _BYTES = mmap.PAGESIZE
 _BOOT, _NUMBER = 0, 1  # the words of the file
 
@@ -47,6 +48,8 @@ class CutCounter:
 
     def __init__(self, home: Path, clock: Clock, files: Files) -> None:
         self._rows = 0
+        self._clock = clock
+        self._advanced_s = float("-inf")
         self._turn = FileLock(home / f"{FILE}.turn")
         self._gate = _Gate(home / f"{FILE}.gate")
         self._writing = FileLock(home / FILE)  # held for a moment, so it may be taken with any other lock
@@ -65,7 +68,11 @@ class CutCounter:
             os.close(fd)
 
     def now(self) -> int:
-        """The current number, to be stored with an append that is being written."""
+        """The current number, to be stored with an append that is being written; a new one after a while."""
+        now_s = self._clock.monotonic()
+        if now_s - self._advanced_s >= CUT_SECONDS_MAX:
+            self._advanced_s = now_s
+            self._advance()
         return self._words[_NUMBER]
 
     def close_cut(self, settle: Callable[[], None]) -> int:
@@ -86,7 +93,7 @@ class CutCounter:
 
     def at_least(self, number: int) -> None:
         """Let the number be no smaller than one that was found in a file."""
-        if self.now() < number:
+        if self._words[_NUMBER] < number:
             with self._writing:
                 self._words[_NUMBER] = max(self._words[_NUMBER], number)
 

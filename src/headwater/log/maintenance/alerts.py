@@ -209,6 +209,16 @@ def note_engine(log: Log, app: str, message: str | None, detail: dict[str, Any])
     _note_app(log, Condition("engine", 0, app, message or "", {"app": app, **detail}), lasts=message is not None)
 
 
+def note_drill(log: Log, address: str, message: str | None, detail: dict[str, Any]) -> None:
+    """Note that a drill of backups failed or is overdue (``message``), or that one was good."""
+    _note_app(log, Condition("backup_drill", 0, address, message or "", detail), lasts=message is not None)
+
+
+def note_backup(log: Log, address: str, message: str | None, detail: dict[str, Any]) -> None:
+    """Note that a scheduled backup failed (``message``), or that one was made."""
+    _note_app(log, Condition("backup", 0, address, message or "", detail), lasts=message is not None)
+
+
 def _note_app(log: Log, condition: Condition, *, lasts: bool) -> None:
     """Begin or end a condition that concerns no topic."""
     where = (condition.kind, condition.subject)

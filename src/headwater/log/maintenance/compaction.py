@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from headwater.errors import Misuse
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.append_marks import AppendMarks
+from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.maintenance.sealing import never, seal_closed
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
@@ -213,8 +214,9 @@ class _Compaction:
             # The topic was deleted meanwhile. Going on could drop a tombstone before the older records of its key.
             log.files.unlink(new.path, label="compact.remove_new")
             raise _Stopped
-        for segment in old:
-            log.files.unlink(segment.path, label="compact.remove_old")
+        if not is_held(log.home):  # else the next sealing removes them after the backup
+            for segment in old:
+                log.files.unlink(segment.path, label="compact.remove_old")
         return [new]
 
     def _marks(self, old: Sequence[SealedSegment]) -> AppendMarks:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from headwater.log.groups.readers import holding_readers, read_up_to
 from headwater.log.maintenance.reader_alerts import note_lost
+from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.maintenance.sealing import seal_closed
 from headwater.log.storage.active_segment import arrow_bases, segment_name
 from headwater.log.storage.checksums import checksum_of
@@ -128,6 +129,8 @@ def _drop(
 ) -> Retained | None:
     """Drop segments; those beyond ``due`` only if every reader has still read them when they are dropped."""
     log = topic.log
+    if is_held(log.home):
+        return None  # a backup may need an Arrow twin, which must not stay without its sealed form: the next round
     archived = 0
     if topic.settings.archive is not None:
         for segment in gone:
@@ -146,8 +149,9 @@ def _drop(
             return None  # a group was made or reset meanwhile; the next round looks again
         log.registry.move_start(topic.id, number, start, gone, now_us)
         note_lost(db, topic.row(), number, start, now_us)
-    for segment in gone:
-        log.files.unlink(segment.path, label="retain.remove")
+    if not is_held(log.home):  # else the next sealing removes them after the backup
+        for segment in gone:
+            log.files.unlink(segment.path, label="retain.remove")
     return Retained(len(gone), sum(s.rows for s in gone), sum(s.bytes for s in gone), start, archived)
 
 

@@ -4,7 +4,7 @@ What it is: ``seal_partition`` seals every closed Arrow segment of a partition, 
 for other processes that do so.
 Invariants: the Parquet file is complete, synced and renamed before the catalog lists it; the catalog lists it, durably,
 before the Arrow twin is deleted; a crash in between is repeated harmlessly. One process seals a partition at a time;
-appends and reads continue.
+appends and reads continue. While a backup copies, the Arrow twin stays (``log/maintenance/removal_pin.py``).
 Not here: when (``background.py``), the file format (``log/storage/sealed_segment.py``). Read next: ``background.py``.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import CorruptSegment
 from headwater.log.commits.sequence_ranges import SequenceRanges
+from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
@@ -42,15 +43,20 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
         if not got:
             return 0
         _sweep(topic, number, directory)
-        for base in arrow_bases(directory):
+        bases = arrow_bases(directory)
+        for base in bases:
             if at_most is not None and sealed >= at_most:
                 break
-            segment = ArrowSegment(directory, base)
+            try:
+                segment = ArrowSegment(directory, base)
+            except FileNotFoundError:
+                if base == bases[-1]:
+                    break  # the active one: its data file was just made, and its index will be
+                raise
             try:
                 if segment.next_base is None:
                     break  # the active one
-                _seal(topic, number, directory, segment)
-                sealed += 1
+                sealed += _seal(topic, number, directory, segment)
             finally:
                 segment.close()
     return sealed
@@ -91,10 +97,12 @@ def _check_closed(directory: Path, arrow: Sequence[int]) -> None:
         segment.close()
 
 
-def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> None:
+def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> bool:
+    """Seal one segment; False when there was nothing to do but to wait for a backup, which reads the Arrow form."""
     registry, files = topic.log.registry, topic.log.files
     known = registry.sealed_at(topic.id, number, directory, segment.base_offset)
-    if known is None and segment.next_offset > segment.base_offset:
+    fresh = known is None and segment.next_offset > segment.base_offset
+    if fresh:
         row = topic.row_for_reading(segment.schema_version)
         sealed = write_sealed(
             directory,
@@ -113,10 +121,13 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
         for producer, sequence in zip(named["producer"].tolist(), named["sequence"].tolist(), strict=True):
             sequences.setdefault(producer, SequenceRanges()).add(sequence)
         registry.replace_segments(topic.id, [], sealed, segment.marks, sequences)
+    if is_held(topic.log.home):
+        return fresh  # the twin stays until the backup has it; a later round removes it
     # The data first: an index without data is swept, data without an index would be opened.
     files.unlink(segment.data_path, label="seal.remove_data")
     files.sync_dir(directory, label="seal.sync_removal")
     files.unlink(segment.index_path, label="seal.remove_index")
+    return True
 
 
 def _sweep(topic: Topic, number: int, directory: Path) -> None:
@@ -127,8 +138,9 @@ def _sweep(topic: Topic, number: int, directory: Path) -> None:
     """
     files = topic.log.files
     listed = {segment.path.name for segment in topic.log.registry.sealed(topic.id, number, directory)}
+    pinned = is_held(topic.log.home)  # after the list: what a backup needs that begins now is in it
     for path in sorted(directory.iterdir()):
         stray_index = path.suffix == ".index" and not path.with_suffix(".arrow").exists()
-        stray_parquet = path.suffix == ".parquet" and path.name not in listed
+        stray_parquet = path.suffix == ".parquet" and path.name not in listed and not pinned
         if path.name.endswith(".tmp") or stray_index or stray_parquet:
             files.unlink(path, label="sweep.remove")

@@ -72,6 +72,17 @@ def exposition(status: Mapping[str, Any]) -> str:
         "Engines that were killed because they did not tick.",
         status["engine"]["stalls"],
     )
+    if (drill := status["drill"]) is not None:
+        made.add("headwater_drill_ok", "gauge", "Whether the last drill of backups was good.", int(drill["ok"]))
+        made.add("headwater_drill_seconds", "gauge", "How long it took.", drill["seconds"])
+        made.add(
+            "headwater_drill_loss_seconds",
+            "gauge",
+            "How old the newest backup was at that time.",
+            drill["loss_seconds"],
+        )
+        if drill["good_age_seconds"] is not None:
+            made.add("headwater_drill_age_seconds", "gauge", "Since the last good drill.", drill["good_age_seconds"])
     if (standby := status["engine"]["standby"]) is not None:
         made.add("headwater_standby_ready", "gauge", "Whether a standby engine can take over.", int(standby == "ready"))
     made.add("headwater_engine_starts_total", "counter", "Starts of the engine.", status["engine"]["starts"])

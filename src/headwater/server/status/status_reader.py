@@ -23,6 +23,7 @@ from headwater.log.maintenance.alerts import ALERTS_TOPIC, lasting_rows
 from headwater.server.status.app_graph import is_system
 from headwater.server.status.topic_rates import TopicRates
 from headwater.sinks.runner.sink_status import SinkStatus, SinkStatuses
+from headwater.upkeep.backup.backup_drill import DrillRecords
 from headwater.views.event_time import late_rows
 from headwater.views.serving.serving_columns import quoted
 from headwater.views.serving.serving_store import ServingStore
@@ -88,6 +89,22 @@ class StatusReader:
             "inlets": self._inlets(),
             "ticks": ticks,
             "alerts": self._alerts(),
+            "drill": self._drill(now_us),
+        }
+
+    def _drill(self, now_us: int) -> Values | None:
+        """The last drill of the home's backups; None when there was none."""
+        records = DrillRecords(self.log.local)
+        last, good = records.last(), records.last(good=True)
+        if last is None:
+            return None
+        return {
+            "ok": last["ok"],
+            "began": last["began"],
+            "seconds": last["seconds"],
+            "loss_seconds": last["loss_seconds"],
+            "problems": last["problems"],
+            "good_age_seconds": None if good is None else round((now_us - good["began_us"]) / 1e6, 3),
         }
 
     # Topics

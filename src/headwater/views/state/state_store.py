@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import HeadwaterError
+from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.schema.ddl import parse_view_ddl, to_ddl
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.files import Files, translated
@@ -398,6 +399,8 @@ class StateStore:
         return any(name in of for of in (self._merges, self._committed, self._sorting))
 
     def _remove_unlisted(self, listed: Listed, before: float, current: set[str]) -> None:
+        if is_held(self.folder.parent.parent):  # a backup copies what was listed when it began
+            return
         while self._released and self._released[0][0] <= time.time() - RELEASED_SECONDS_MAX:
             _, (folder, name) = self._released.popleft()
             if name not in listed.get(folder, ()):  # a merged run may list a file of the run that was let go

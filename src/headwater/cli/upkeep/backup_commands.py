@@ -1,0 +1,204 @@
+"""``headwater backup`` and ``headwater restore``: backups of a home, and homes from backups.
+
+What it is: the verbs over ``upkeep/backup/``.
+Invariants: status 0 when the work was done; 5 when a byte of a backup is not what was written. ``create`` and
+``restore`` may be killed and run again: what was copied is not copied twice.
+Not here: the work (``upkeep/backup/``).
+Read next: ``upkeep/backup/backup_writer.py``; ``docs/backup.md``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli.app_argument import app_of
+from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.log.check_commands import byte_progress
+from headwater.cli.output import answer, answer_list, say, write_json
+from headwater.cli.quantities import parse_place, show_bytes
+from headwater.clock import to_us
+from headwater.errors import Corruption, Misuse
+
+if TYPE_CHECKING:
+    from headwater.upkeep.backup.backup_drill import Verify
+
+app = typer.Typer(no_args_is_help=True, help="Back up a home while it is used; list, verify and prune backups.")
+
+ToOption = Annotated[str, typer.Option("--to", metavar="PLACE", help="Where backups are: a folder, or s3://….")]
+FromOption = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where backups are: a folder, or s3://….")]
+
+
+@app.command("create")
+def create(to: ToOption, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Back up a home while everything runs; what earlier backups have is not copied again.
+
+    [cyan]headwater backup create --to /backup/shop[/cyan]
+    [cyan]headwater backup create --to s3://safe/shop --home shop-data --json[/cyan]
+    """
+    from headwater.upkeep.backup.backup_writer import create_backup
+
+    with opened(home) as log, byte_progress("backing up", quiet=as_json) as progress:
+        report = create_backup(log, to, progress=progress)
+    answer(report.to_dict(), str(report), as_json=as_json)
+
+
+@app.command("ls")
+def ls(source: FromOption, as_json: JsonOption = False) -> None:
+    """List the backups at a place, oldest first.
+
+    [cyan]headwater backup ls --from /backup/shop[/cyan]
+    """
+    from headwater.upkeep.backup.backup_repository import BackupRepository
+
+    found = [manifest.summary() for manifest in BackupRepository.at(source).manifests()]
+    answer_list(
+        found,
+        {
+            "id": "id",
+            "at": "at",
+            ">rows": lambda each: f"{each['rows']:,}",
+            ">size": lambda each: show_bytes(each["bytes"]),
+            ">new": lambda each: show_bytes(each["written_bytes"]),
+        },
+        empty="there are no backups",
+        as_json=as_json,
+    )
+
+
+@app.command("verify")
+def verify(
+    source: FromOption,
+    backup: Annotated[str, typer.Option("--backup", help="One backup, by its id; default: all.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Read every byte of the backups and compare it with its checksum.
+
+    Leaves with status 0 when all is sound, with 5 when something is missing or damaged.
+
+    [cyan]headwater backup verify --from /backup/shop[/cyan]
+    """
+    from headwater.upkeep.backup.backup_repository import BackupRepository
+
+    with byte_progress("verifying", quiet=as_json) as progress:
+        report = BackupRepository.at(source).verify([backup] if backup else None, progress)
+    if as_json:
+        write_json(report.to_dict())
+    else:
+        say(str(report))
+    if not report.ok:
+        raise typer.Exit(Corruption.exit_status)
+
+
+@app.command("prune")
+def prune(
+    source: FromOption,
+    keep: Annotated[str, typer.Option("--keep", help="For example 7d,4w,12m: the newest of each of 7 days, ….")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove old backups, and the objects that no other backup needs.
+
+    [cyan]headwater backup prune --from /backup/shop --keep 7d,4w,12m[/cyan]
+    """
+    from headwater.upkeep.backup.backup_repository import BackupRepository
+    from headwater.upkeep.backup.repository_prune import prune as remove
+
+    report = remove(BackupRepository.at(source), keep, dry_run=dry_run)
+    answer(report.to_dict(), str(report), as_json=as_json)
+
+
+@app.command("drill")
+def drill(
+    source: FromOption,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[APP.py]", help="The app whose views are verified; else only the log is.", show_default=False
+        ),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Restore the newest backup and a random point into scratch homes, and verify them.
+
+    The app runs on them without captures and sinks. The outcome is kept in the home: that of the app's file, or --home.
+    Leaves with status 0 when all is sound, with 5 when not.
+
+    [cyan]headwater backup drill shop.py --from /backup/shop[/cyan]
+    [cyan]headwater backup drill --from s3://safe/shop --home shop-data --json[/cyan]
+    """
+    from headwater.upkeep.backup.backup_drill import DrillRecords
+    from headwater.upkeep.backup.backup_drill import drill as try_out
+
+    report = try_out(source, verify=None if file is None else verifier(file))
+    if file is not None and home is None:
+        with app_of(file) as declared:
+            DrillRecords(declared.log.local).note(report)
+    else:
+        with opened(home) as log:
+            DrillRecords(log).note(report)
+    answer(report.to_dict(), str(report), as_json=as_json)
+    if not report.ok:
+        raise typer.Exit(Corruption.exit_status)
+
+
+def verifier(file: Path) -> Verify:
+    """Runs an app on a restored home, and compares its views with the log."""
+    from headwater.upkeep.backup.backup_drill import VerifiedView
+
+    def verify(home: Path) -> list[VerifiedView]:
+        with app_of(file, home=home) as app:
+            if not app.views:
+                return []
+            app.tick(sinks=False)
+            return [VerifiedView(each.view, each.rows, each.equal) for each in app.verify()]
+
+    return verify
+
+
+def restore(
+    source: FromOption,
+    to: Annotated[Path, typer.Option("--to", metavar="HOME", help="The new home: a directory that is not there yet.")],
+    backup: Annotated[str, typer.Option("--backup", help="One backup, by its id; default: the newest.")] = "",
+    at: Annotated[
+        str,
+        typer.Option("--at", help="A time (2026-01-31T10:00Z), how long ago (15m), or a token.", show_default=False),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a home from a backup. It has an identity of its own: sinks refill, captures and subscribers go on.
+
+    Run the same line again after an interruption: it goes on where it was.
+
+    [cyan]headwater restore --from /backup/shop --to shop-data[/cyan]
+    [cyan]headwater restore --from /backup/shop --to shop-data --at 2026-01-31T10:00Z[/cyan]
+    """
+    from headwater.upkeep.backup.home_restore import restore_home
+    from headwater.upkeep.backup.point_restore import restore_at
+
+    if at and backup:
+        raise Misuse("--at finds the backup by itself", hint="Leave --backup out.")
+    with byte_progress("restoring", quiet=as_json) as progress:
+        if at:
+            report = restore_at(source, to, **_point(at), progress=progress)
+        else:
+            report = restore_home(source, to, backup=backup or None, progress=progress)
+    answer(report.to_dict(), str(report), as_json=as_json)
+
+
+def _point(text: str) -> dict[str, Any]:
+    """A point that was asked for: a token has a topic's name, a time has none."""
+    from headwater.log.token import Token
+
+    if "=" in text:
+        return {"token": Token.parse(text)}
+    moment = parse_place(text)
+    if not isinstance(moment, dt.datetime):
+        raise Misuse(
+            f"{text!r} is no point in time", hint="Use a time (2026-01-31T10:00Z), how long ago (15m), a token."
+        )
+    return {"at_us": to_us(moment)}

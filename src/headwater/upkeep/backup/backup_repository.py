@@ -1,0 +1,210 @@
+"""Backup repository: the folder or bucket that holds the backups of one home.
+
+What it is: ``BackupRepository`` lists and reads manifests, reads objects, and verifies every byte.
+
+    backups/20261118T155812.123456-ab12cd.json       a backup: its manifest, created last
+    objects/segments/000003-orders/0/….parquet.CHECKSUM     a sealed segment
+    objects/tails/000003-orders/0/….arrow/START-CHECKSUM    a piece of an Arrow segment
+    objects/runs/shop/revenue-0f3a…/….parquet.CHECKSUM      a run of a view's state
+    objects/databases/catalog.sqlite/START-CHECKSUM         a piece of the catalog, or of a capture's file
+    turns/00000000000000000007.json                  who writes, one at a time
+
+Invariants: an object is never written twice and never changed; it is needed as long as a manifest names it. Bytes that
+are read are compared with their checksum: damage is an error, never data. A repository belongs to one home and to those
+restored from it; another home's backup is refused, since its newest backup would be taken for this one's.
+Not here: writing a backup (``backup_writer.py``), removing (``repository_prune.py``).
+Read next: ``backup_manifest.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from headwater.errors import BackupDamaged, BackupRefused, HeadwaterError, NotBackedUp
+from headwater.hints import suggestion
+from headwater.objects.object_address import ObjectAddress
+from headwater.objects.object_store import ObjectStore
+from headwater.upkeep.backup.backup_manifest import BackupManifest, StoredPiece
+from headwater.upkeep.backup.repository_turn import RepositoryTurn
+
+BACKUPS = "backups/"
+OBJECTS = "objects/"
+THREADS = 4  # requests at the same time
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What verifying a repository found."""
+
+    backups: int
+    objects: int
+    bytes: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "problems": list(self.problems), "ok": self.ok}
+
+    def __str__(self) -> str:
+        head = f"{self.backups} backups, {self.objects:,} objects, {self.bytes:,} bytes"
+        if self.ok:
+            return f"Sound: {head}"
+        return "\n  ".join([f"DAMAGED: {len(self.problems)} problems in {head}:", *self.problems])
+
+
+class BackupRepository:
+    """The backups at one address: a folder's path, ``file:///…`` or ``s3://…``.
+
+    >>> import tempfile
+    >>> BackupRepository.at(tempfile.mkdtemp()).ids()
+    []
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    @staticmethod
+    def at(address: str | os.PathLike[str]) -> BackupRepository:
+        """The repository at an address. It is made by the first backup."""
+        return BackupRepository(ObjectAddress.parse(address_of(address)).open())
+
+    @property
+    def shown(self) -> str:
+        return self.store.shown
+
+    def turn(self, what: str, *, wait_s: float = 0.0) -> RepositoryTurn:
+        """The right to write; see ``RepositoryTurn``."""
+        return RepositoryTurn(self.store, what, wait_s=wait_s)
+
+    # Backups
+
+    def ids(self) -> list[str]:
+        """The ids of all backups, oldest first."""
+        found = (each.name.removeprefix(BACKUPS) for each in self.store.list(BACKUPS))
+        return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
+
+    def manifest(self, backup: str) -> BackupManifest:
+        """A backup by its id, or by the beginning of it."""
+        data = self.store.get(_name(backup))
+        if data is None:
+            known = self.ids()
+            fitting = [each for each in known if each.startswith(backup)]
+            if len(fitting) == 1:
+                return self.manifest(fitting[0])
+            raise NotBackedUp(
+                f"there is no backup {backup!r} at {self.shown}",
+                hint=suggestion(backup, known) or "headwater backup ls lists them.",
+            )
+        return BackupManifest.from_bytes(backup, data)
+
+    def manifests(self) -> list[BackupManifest]:
+        """Every backup that can be read, oldest first."""
+        return [self.manifest(backup) for backup in self.ids()]
+
+    def newest(self) -> BackupManifest:
+        """The newest backup; ``NotBackedUp`` when there is none."""
+        known = self.ids()
+        if not known:
+            raise NotBackedUp(f"there is no backup at {self.shown}", hint="headwater backup create --to makes one.")
+        return self.manifest(known[-1])
+
+    def commit(self, manifest: BackupManifest) -> None:
+        """Make a backup count, after all of its objects."""
+        data = manifest.to_bytes()
+        if not self.store.create(_name(manifest.id), data) and self.store.get(_name(manifest.id)) != data:
+            raise BackupRefused(f"there is another backup {manifest.id} at {self.shown}")
+
+    def check_lineage(self, home: str, ancestors: Sequence[str]) -> None:
+        """Refuse a home that is not the one whose backups these are, nor restored from it."""
+        known = self.ids()
+        if not known:
+            return
+        last = self.manifest(known[-1])
+        if last.home not in (home, *ancestors):
+            raise BackupRefused(
+                f"{self.shown} has backups of another home ({last.home}, this one is {home})",
+                detail=f"Its last backup is {last.id}. A home that was replaced by a restored one does not go on here.",
+                hint="Give each home a folder or prefix of its own.",
+            )
+
+    # Objects
+
+    def objects(self) -> dict[str, int]:
+        """The objects that are there, with their sizes."""
+        return {each.name: each.bytes for each in self.store.list(OBJECTS)}
+
+    def read(self, piece: StoredPiece) -> Iterator[bytes]:
+        """The bytes of an object; ``BackupDamaged`` at the end when they are not those that were written."""
+        parts, hasher, size = self.store.read(piece.name), xxhash.xxh3_64(), 0
+        if parts is None:
+            raise BackupDamaged(
+                f"the object {piece.name} is missing at {self.shown}",
+                hint="Restore another backup, and make a new one: it copies what is missing.",
+                object=piece.name,
+            )
+        for part in parts:
+            hasher.update(part)
+            size += len(part)
+            yield part
+        if size != piece.bytes or hasher.intdigest() != piece.checksum:
+            raise BackupDamaged(
+                f"the object {piece.name} at {self.shown} is damaged",
+                detail=f"It has {size:,} bytes with checksum {hasher.intdigest():016x}; written were {piece.bytes:,} "
+                f"with {piece.checksum:016x}.",
+                hint="Restore another backup. Remove the object; the next backup copies it again if the home has it.",
+                object=piece.name,
+            )
+
+    def verify(self, backups: Sequence[str] | None = None, progress: Progress | None = None) -> VerifyReport:
+        """Read every byte of these backups (of all, when None) and compare it with its checksum."""
+        problems: list[str] = []
+        pieces: dict[str, StoredPiece] = {}
+        chosen = self.ids() if backups is None else list(backups)
+        for backup in chosen:
+            try:
+                pieces |= {piece.name: piece for piece in self.manifest(backup).pieces()}
+            except (HeadwaterError, ValueError, KeyError, TypeError) as error:
+                problems.append(f"backup {backup}: {error.message if isinstance(error, HeadwaterError) else error}")
+        total, done = sum(piece.bytes for piece in pieces.values()), 0
+        with ThreadPoolExecutor(THREADS) as pool:
+            for piece, problem in pool.map(self._problem, pieces.values()):
+                done += piece.bytes
+                if problem is not None:
+                    problems.append(problem)
+                if progress is not None:
+                    progress(done, total)
+        return VerifyReport(len(chosen), len(pieces), total, tuple(problems))
+
+    def _problem(self, piece: StoredPiece) -> tuple[StoredPiece, str | None]:
+        try:
+            for _ in self.read(piece):
+                pass
+        except BackupDamaged as error:
+            return piece, error.message
+        return piece, None
+
+
+def address_of(place: str | os.PathLike[str]) -> str:
+    """The address of a place that may be given as a path.
+
+    >>> address_of("/backup/shop"), address_of("s3://safe/shop")
+    ('file:///backup/shop', 's3://safe/shop')
+    """
+    text = os.fspath(place)
+    return text if "://" in text else Path(text).expanduser().absolute().as_uri()
+
+
+def _name(backup: str) -> str:
+    return f"{BACKUPS}{backup}.json"

@@ -1,0 +1,145 @@
+"""Backup schedule: backups and drills of an app's home, beside its ticks.
+
+What it is: ``BackupPlan``, what ``app.backup(…)`` declares, and ``BackupSchedule``, the thread that keeps to it.
+Invariants: when the last backup was made is read from the repository, and when the last good drill was from the
+catalog: so a process that is started again goes on with the plan. A backup or drill that fails is told by an alert and
+tried again after a while; it never ends the app. A drill runs in a process of its own, with a Spark of its own.
+Not here: the work (``backup_writer.py``, ``backup_drill.py``).
+Read next: ``backup_writer.py``, ``backup_drill.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.errors import HeadwaterError
+from headwater.log.home import Log
+from headwater.log.maintenance.alerts import note_backup, note_drill
+from headwater.upkeep.backup.backup_drill import DrillRecords, drill
+from headwater.upkeep.backup.backup_repository import BackupRepository, address_of
+from headwater.upkeep.backup.backup_writer import create_backup
+from headwater.upkeep.backup.repository_prune import KeepRule, prune
+
+logger = logging.getLogger("headwater.backup")
+
+LOOK_SECONDS = 10.0
+RETRY_US = 5 * 60 * 1_000_000
+DRILL_SECONDS_MAX = 6 * 3600.0
+OVERDUE = 2.0  # a drill is overdue after so many times its interval
+
+
+@dataclass(frozen=True)
+class BackupPlan:
+    """When a home is backed up, where to, what is kept, and how often a backup is tried out."""
+
+    to: str
+    every_s: float
+    keep: str | None = None
+    drill_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.keep is not None:
+            KeepRule.parse(self.keep)
+
+
+class BackupSchedule:
+    """The thread that keeps to a plan."""
+
+    def __init__(self, log: Callable[[], Log], plan: BackupPlan, file: Callable[[], Path | None]) -> None:
+        self._log = log
+        self.plan = plan
+        self._address = address_of(plan.to)  # names its alerts
+        self._file = file  # the app's, for drills that verify its views
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._retry_us = {"backup": 0, "drill": 0}
+
+    def start(self) -> None:
+        """Begin. Stopped before, it goes on."""
+        self._over.clear()
+        self._thread = threading.Thread(target=self._run, name="headwater-backup", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End: a drill that is under way is given up, a backup is waited for."""
+        self._over.set()
+        child = self._child
+        if child is not None:
+            child.terminate()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            self.step()
+            if self._over.wait(LOOK_SECONDS):
+                return
+
+    def step(self) -> None:
+        """Do what is due."""
+        log = self._log()
+        now_us = log.clock.now_us()
+        if now_us >= self._retry_us["backup"]:
+            self._retry_us["backup"] = now_us + RETRY_US
+            if self._tried("backup", lambda: self._back_up_if_due(log, now_us)):
+                self._retry_us["backup"] = 0
+        if self.plan.drill_s is not None and not self._over.is_set() and now_us >= self._retry_us["drill"]:
+            self._retry_us["drill"] = now_us + RETRY_US
+            if self._tried("drill", lambda: self._drill_if_due(log, now_us)):
+                self._retry_us["drill"] = 0
+
+    def _tried(self, what: str, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except Exception as error:
+            message = error.message if isinstance(error, HeadwaterError) else f"{type(error).__name__}: {error}"
+            logger.warning("a %s at %s failed: %s", what, self.plan.to, message)
+            note = note_backup if what == "backup" else note_drill
+            note(self._log(), self._address, f"a {what} at {self.plan.to} failed: {message}", {})
+            return False
+        return True
+
+    def _back_up_if_due(self, log: Log, now_us: int) -> None:
+        repository = BackupRepository.at(self.plan.to)
+        if repository.ids() and now_us - repository.newest().cut_us < self.plan.every_s * 1e6:
+            return
+        report = create_backup(log, self.plan.to)
+        logger.info("%s", report)
+        if self.plan.keep is not None:
+            logger.info("%s", prune(repository, self.plan.keep))
+        note_backup(log, self._address, None, {})
+
+    def _drill_if_due(self, log: Log, now_us: int) -> None:
+        assert self.plan.drill_s is not None
+        if not BackupRepository.at(self.plan.to).ids():
+            return
+        records = DrillRecords(log)
+        good = records.last(good=True)
+        age_s = (now_us - good["began_us"]) / 1e6 if good is not None else float("inf")
+        if age_s < self.plan.drill_s:
+            return
+        if good is not None and age_s > OVERDUE * self.plan.drill_s:
+            note_drill(log, self._address, f"the last good drill of {self.plan.to} was {good['began']}", {})
+        file = self._file()
+        if file is None:  # an app that no command has read: its log is tried out, without its views
+            records.note(drill(self.plan.to, clock=log.clock))
+            return
+        words = [sys.executable, "-m", "headwater.cli.main", "backup", "drill", str(file), "--from", self.plan.to]
+        with subprocess.Popen([*words, "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as self._child:
+            try:
+                _, said = self._child.communicate(timeout=DRILL_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                raise
+            finally:
+                status, self._child = self._child.poll(), None
+        if status not in (0, 5) and not self._over.is_set():  # those it has noted itself
+            raise HeadwaterError(f"it ended with status {status}: {said.decode(errors='replace')[-500:]}")

@@ -1,0 +1,132 @@
+"""Backups and restores killed with ``kill -9``, in real processes, at many of their file operations.
+
+What it is: a process that makes a backup, or restores one, kills itself at its Nth sync or rename, for rising N.
+Invariants: the backups that were there stay whole; a killed one is none; the next finds what was copied. A killed
+restore leaves no home, and the same call finishes it without fetching the files again that it has.
+Not here: what a backup holds (``tests/unit/upkeep/backup/``).
+Read next: ``src/headwater/upkeep/backup/backup_writer.py``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.log.home import Log
+from headwater.log.storage.files import Files
+from headwater.upkeep.backup.backup_repository import BackupRepository
+from headwater.upkeep.backup.backup_writer import create_backup
+from headwater.upkeep.backup.home_restore import restore_home
+
+STEP = max(1, 4 // int(os.environ.get("HEADWATER_THOROUGH", "1")))
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Executor]:
+    """A process that has imported everything and opened nothing."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def back_up(home: str, place: str) -> None:
+    with Log(home, maintenance_interval=None) as log:
+        create_backup(log, place)
+
+
+def restore(place: str, home: str) -> None:
+    restore_home(place, home)
+
+
+def kill_at(work: Callable[..., None], at: int, *arguments: str) -> bool:
+    """Do some work in a process that kills itself at its Nth operation; whether it had fewer, and ended."""
+    child = multiprocessing.get_context("fork").Process(target=_doomed, args=(work, at, *arguments))
+    child.start()
+    child.join()
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode == 0
+
+
+def _doomed(work: Callable[..., None], at: int, *arguments: str) -> None:
+    done = [0]
+
+    def counted(method: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            done[0] += 1
+            if done[0] == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return method(*given, **named)
+
+        return call
+
+    for name in ("sync", "rename"):
+        setattr(Files, name, counted(getattr(Files, name)))
+    work(*arguments)
+    os._exit(0)
+
+
+def sample(home: Path) -> None:
+    with Log(home, maintenance_interval=None) as log:
+        topic = log.topic("orders", "id BIGINT, item STRING", key="id", partitions=2)
+        for number in range(4):
+            topic.append([{"id": number * 100 + n, "item": "x" * 20} for n in range(100)])
+            for partition in range(2):
+                topic.partition(partition).roll()
+            if number < 2:
+                log.maintain()
+        topic.append([{"id": 1, "item": "last"}])
+
+
+def test_a_killed_backup_leaves_the_last_good_one_and_is_gone_on_with(quick_path: Path, nursery: Executor) -> None:
+    home, place = quick_path / "home", quick_path / "backups"
+    sample(home)
+    with Log(home, maintenance_interval=None) as log:
+        good = create_backup(log, place).manifest
+        log.topic("more", "n BIGINT", key="n", partitions=12).append([{"n": n} for n in range(50)])
+    repository = BackupRepository.at(place)
+    at, kills, most = 1, 0, 0
+    while not nursery.submit(kill_at, back_up, at, str(home), str(place)).result():
+        assert repository.ids() == [good.id]
+        assert repository.verify().ok
+        objects = len(repository.objects())
+        assert objects >= most
+        at, kills, most = at + max(1, STEP // 2), kills + 1, objects
+
+    second = repository.newest()
+    named = {piece.name for piece in second.pieces()} - {piece.name for piece in good.pieces()}
+    assert kills >= 5
+    assert second.token.frontier["more"] != {}
+    assert second.written_objects < len(named)  # what the killed ones had copied was there
+    assert repository.verify().ok
+    report = restore_home(place, quick_path / "again")
+    with Log(report.home, maintenance_interval=None) as again:
+        assert again.check().ok
+        assert sum(again.get_topic("more").end_offsets().values()) == 50
+
+
+def test_a_killed_restore_leaves_no_home_and_is_gone_on_with(quick_path: Path, nursery: Executor) -> None:
+    home, place, target = quick_path / "home", quick_path / "backups", quick_path / "again"
+    sample(home)
+    with Log(home, maintenance_interval=None) as log:
+        made = create_backup(log, place).manifest
+        before = {topic.name: topic.end_offsets() for topic in log.topics()}
+    at, kills = 1, 0
+    while not nursery.submit(kill_at, restore, at, str(place), str(target)).result():
+        assert not (target / "headwater.json").exists()
+        at, kills = at + STEP, kills + 1
+        if kills == 5:
+            report = restore_home(place, quick_path / "fresh")
+            assert report.kept_bytes == 0
+
+    with Log(target, maintenance_interval=None) as again:
+        assert again.check().ok
+        assert {topic.name: topic.end_offsets() for topic in again.topics()} == before == made.token.frontier
+    assert kills >= 5
+    assert not (target / "restoring.json").exists()
+    assert not list((target / "topics").rglob("*.tmp"))
