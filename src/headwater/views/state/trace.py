@@ -333,6 +333,9 @@ class Trace:
             table = fitted(changes.table, self.schema)
             self._arrangements.add(self._piece(run), table)
             following = self._next((*self.runs, run))
+            if changes.content is not None and changes.content.num_rows <= thresholds.REMEMBERED_ROWS_MAX:
+                following._content = fitted(changes.content, self.schema)
+                return following
             few = table.num_rows <= thresholds.REMEMBERED_ROWS_MAX
             few = few and len(self._since) < thresholds.REMEMBERED_TICKS_MAX
             if self._content is not None and few:
