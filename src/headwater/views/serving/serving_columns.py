@@ -12,6 +12,7 @@ Read next: ``serving_store.py``; the table of types in ``docs/serving.md``.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -187,9 +188,9 @@ def _affinity(arrow: pa.DataType) -> str:
 
 def _stored(array: pa.Array, arrow: pa.DataType, affinity: str) -> tuple[pa.Array, Values]:
     if kinds.is_floating(arrow):
-        array = array.cast(pa.float64())
+        array = array if arrow == pa.float64() else array.cast(pa.float64())
         values = array.to_pylist()
-        if pc.any(pc.is_nan(array)).as_py():
+        if any(map(operator.ne, values, values)):  # NaN; asking Arrow takes 30 µs
             values = [NOT_A_NUMBER if value != value else value for value in values]
         return array, values
     if kinds.is_decimal(arrow):

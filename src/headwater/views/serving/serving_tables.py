@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -131,18 +133,8 @@ class ServedTable:
                 f'the changes of view "{self.view}" have no column "{missing[0]}"',
                 hint="Declare the view again when its columns change.",
             )
-        weighted = list(zip(self._encoded(changes), changes.column(WEIGHT).to_pylist(), strict=True))
-        if len({weight > 0 for _, weight in weighted}) > 1:
-            # A row that comes and goes in one tick need not be there before.
-            sums: dict[tuple[Any, ...], int] = {}
-            for row, weight in weighted:
-                sums[row] = sums.get(row, 0) + weight
-            weighted = list(sums.items())
-        taken, added = Rows(), Rows()
-        for row, weight in weighted:
-            (taken if weight < 0 else added).extend([row] * abs(weight))
-        if self.key and taken and added:
-            taken, added = self._update(db, taken, added)
+        rows, weights = self._encoded(changes), changes.column(WEIGHT).to_pylist()
+        taken, added = self._updated(db, rows, weights) or _by_sign(rows, weights)
         self._take(db, taken)
         self._insert(db, added)
 
@@ -155,23 +147,28 @@ class ServedTable:
             values.append(row_hashes([array for array, _ in stored]))
         return list(zip(*values, strict=True))
 
-    def _update(self, db: sqlite3.Connection, taken: Rows, added: Rows) -> tuple[Rows, Rows]:
+    def _updated(self, db: sqlite3.Connection, rows: Rows, weights: list[int]) -> tuple[Rows, Rows] | None:
         """Change rows that leave and come again with the same key where they stand; returns the others.
 
-        A third of the pages that deleting and inserting would touch, and the key's index is left alone.
+        A third of the pages that deleting and inserting would touch, and the key's index is left alone. None when it
+        cannot be done: a key comes or leaves twice, or a row that leaves is not there. The plain way tells what is so.
         """
+        if not self.key:
+            return None
         places = [self.schema.names.index(name) for name in self.key]
-        came = {tuple(row[place] for place in places): row for row in added}
-        went = {tuple(row[place] for place in places): row for row in taken}
-        if len(came) != len(added) or len(went) != len(taken):
-            return taken, added  # a key twice: what is wrong is found on the plain way
+        keys = [row[places[0]] for row in rows] if len(places) == 1 else list(map(itemgetter(*places), rows))
+        went = {key: row for key, row, weight in zip(keys, rows, weights, strict=True) if weight == -1}
+        came = {key: row for key, row, weight in zip(keys, rows, weights, strict=True) if weight == 1}
+        if len(went) + len(came) != len(rows):
+            return None
         both = [key for key in went if key in came]
-        db.execute("SAVEPOINT before_updating")
-        changed = db.executemany(self._change, [came[key] + went[key] for key in both]).rowcount if both else 0
-        if changed != len(both):
-            db.execute("ROLLBACK TO before_updating")
-            return taken, added
-        db.execute("RELEASE before_updating")
+        if both:
+            db.execute("SAVEPOINT before_updating")
+            changed = [came[key] + went[key] for key in both if came[key] != went[key]]
+            if changed and db.executemany(self._change, changed).rowcount != len(changed):
+                db.execute("ROLLBACK TO before_updating")
+                return None
+            db.execute("RELEASE before_updating")
         return [went[key] for key in went if key not in came], [came[key] for key in came if key not in went]
 
     @cached_property
@@ -244,3 +241,18 @@ class ServedTable:
         view, number, columns, key, fingerprint, state, as_of_tick = row
         made = tuple(ServedColumn.of(name, type) for name, type in json.loads(columns))
         return ServedTable(view, number, made, tuple(json.loads(key)), fingerprint, ServedTableState(state), as_of_tick)
+
+
+def _by_sign(rows: Rows, weights: list[int]) -> tuple[Rows, Rows]:
+    """The rows that leave and those that come, each as often as it does."""
+    weighted: Iterable[tuple[tuple[Any, ...], int]] = zip(rows, weights, strict=True)
+    if len({weight > 0 for weight in weights}) > 1:
+        # A row that comes and goes in one tick need not be there before.
+        sums: dict[tuple[Any, ...], int] = {}
+        for row, weight in weighted:
+            sums[row] = sums.get(row, 0) + weight
+        weighted = sums.items()
+    taken, added = Rows(), Rows()
+    for row, weight in weighted:
+        (taken if weight < 0 else added).extend([row] * abs(weight))
+    return taken, added

@@ -43,21 +43,13 @@ from headwater.views.stages.leading_run import LeadingRun
 from headwater.views.stages.match_run import MatchRun
 from headwater.views.stages.python_views import RowFunctionStage
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
+from headwater.views.stages.replaced_groups import replaced
 from headwater.views.stages.search_run import search_changes
 from headwater.views.stages.search_views import SearchStage
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.algebra import (
-    consolidate,
-    distinct,
-    expand,
-    marked,
-    negate,
-    union,
-    weighted_schema,
-    with_weight,
-)
+from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
 from headwater.views.state.row_equality import matching
 from headwater.views.state.sql_equality import groups_compared, same_value
@@ -284,17 +276,16 @@ class StageRun:
         combine_sql = groups_compared(combine_sql, self.shape.flow)
         if _small(bound) and (self.own is None or self.own.rows <= thresholds.LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
-            before = self._own_now()
+            content = self._weighted_state().empty_table() if self.own is None else self.own.content()
+            before = BoundRows.of(fitted(content, self.shape.state))
             steps = (("_flow", sql), ("_partial", partial_sql))
-            combined = self.sessions.collect(combine_sql, {**bound, "_before": BoundRows.of(before)}, result, steps)
-            if _out_of_range(combined):
-                return None
-            return self._accumulated(stage, combined, matching(before, groups, combined.select(groups)))
+            combined = self.sessions.collect(combine_sql, {**bound, "_before": before}, result, steps)
+            return None if _out_of_range(combined) else self._accumulated(stage, combined, content, whole=True)
         if self.own is None:
             first = LargeGroups(stage, self.shape, self.sessions).first(sql, bound, partial_sql, combine_sql, result)
             if first.local is None:
                 return LargeGroups(stage, self.shape, self.sessions).written(first.frame(self.sessions.large))
-            nothing = self.shape.state.empty_table()
+            nothing = self._weighted_state().empty_table()
             return None if _out_of_range(first.local) else self._accumulated(stage, first.local, nothing)
         partial = self._partial(stage, sql, bound, partial_sql)
         few = not groups or partial.count <= thresholds.LOOKUP_KEYS_MAX
@@ -304,7 +295,7 @@ class StageRun:
             combined = self.sessions.collect(
                 combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
             )
-            return None if _out_of_range(combined) else self._accumulated(stage, combined, before)
+            return None if _out_of_range(combined) else self._accumulated(stage, combined, with_weight(before, 1))
         return LargeGroups(stage, self.shape, self.sessions).added(partial, combine_sql, self.own)
 
     def _result(self, in_range: bool) -> pa.Schema:
@@ -319,14 +310,13 @@ class StageRun:
             return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
         return LargeGroups(stage, self.shape, self.sessions).partial(sql, bound, partial_sql, schema)
 
-    def _accumulated(self, stage: AccumulateStage, combined: pa.Table, before: pa.Table) -> Delta:
-        """New rows of the touched groups less their old ones."""
-        if not stage.one_row:
-            combined = marked(combined, "_n")
-        combined = combined.select(self.shape.state.names)
-        if not before.num_rows:  # a group has one row: nothing could cancel out
-            return Delta.local(with_weight(combined, 1))
-        return self._replaced(combined, before)
+    def _accumulated(
+        self, stage: AccumulateStage, combined: pa.Table, before: pa.Table, *, whole: bool = False
+    ) -> Delta:
+        """New rows of the touched groups less their old ones, which are among these; ``whole``: these are all."""
+        there = None if stage.one_row else combined.column("_n").to_numpy() != 0
+        changes, content = replaced(before, combined, [column.name for column in stage.groups], there)
+        return Delta.local(changes, content=content if whole else None)
 
     # Keyed
 
@@ -465,12 +455,6 @@ class StageRun:
         return now if self.own is None else self._difference(now)
 
     # The stage's own state
-
-    def _own_now(self) -> pa.Table:
-        """All state rows, without weights."""
-        if self.own is None:
-            return self.shape.state.empty_table()
-        return fitted(self.own.content(), self.shape.state)
 
     def _own_of(self, columns: Sequence[str], keys: pa.Table) -> pa.Table:
         """The state rows of exactly these keys, without weights (each as often as it is there)."""

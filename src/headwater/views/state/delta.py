@@ -74,16 +74,21 @@ class Delta:
         self.files = tuple(files)
         self.stored = stored  # files that are not on this machine
         self.staying: StayingRows | None = None  # where these were found on the way
+        self.content: pa.Table | None = None  # all rows afterwards, where they were at hand
         self.adopted = False  # the files are those of a run
         self.adopting = threading.Lock()
         self._build = build
         self._frames = FrameCache()
 
     @classmethod
-    def local(cls, table: pa.Table) -> Delta:
-        """A table on the driver, with a column ``_weight``."""
+    def local(cls, table: pa.Table, *, content: pa.Table | None = None) -> Delta:
+        """A table on the driver, with a column ``_weight``; ``content``: all rows afterwards, so that nobody need add
+        them up.
+        """
         schema = weighted_schema(table.schema)
-        return cls(schema, weigh(table), table=fitted(table, schema))
+        delta = cls(schema, weigh(table), table=fitted(table, schema))
+        delta.content = content
+        return delta
 
     @classmethod
     def written(cls, files: Sequence[Path], schema: pa.Schema) -> Delta:

@@ -127,9 +127,38 @@ def equal_rows(one: pa.Table, some: np.ndarray, other: pa.Table, others: np.ndar
     for name in other.column_names if len(some) else ():
         left, right = one.column(name).take(pa.array(some)), other.column(name).take(pa.array(others))
         left, right = comparable(left), comparable(right)
-        same = pc.or_(pc.equal(left, right).fill_null(False), pc.and_(pc.is_null(left), pc.is_null(right)))
+        # As a null NaN equals itself, which ``pc.equal`` does not say.
+        neither = pc.and_(pc.is_null(left, nan_is_null=True), pc.is_null(right, nan_is_null=True))
+        if kinds.is_floating(left.type):
+            neither = pc.and_(neither, pc.equal(pc.is_valid(left), pc.is_valid(right)))
+        same = pc.or_(pc.equal(left, right).fill_null(False), neither)
         equal &= same.to_numpy(zero_copy_only=False) if isinstance(same, pa.Array) else same.to_numpy()
     return equal
+
+
+def places_of(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> np.ndarray:
+    """For each row of ``keys`` the place of the table's row that equals it in ``columns``, which both have; -1: none.
+
+    No two rows of the table are equal there; without columns it has one row at most.
+
+    >>> places_of(pa.table({"id": [7, 8]}), ["id"], pa.table({"id": [8, 9]})).tolist()
+    [1, -1]
+    """
+    if not table.num_rows or not columns:
+        return np.full(keys.num_rows, table.num_rows - 1)
+    theirs, mine = keys.select(list(columns)), table.select(list(columns))
+    if table.num_rows <= thresholds.FEW_ROWS_MAX and keys.num_rows <= thresholds.FEW_ROWS_MAX:
+        rows = zip(*map(hashable_values, mine.columns), strict=True)
+        places = {row: at for at, row in enumerate(rows)}
+        asked = zip(*map(hashable_values, theirs.columns), strict=True)
+        return np.array([places.get(row, -1) for row in asked], dtype=np.int64)
+    if len(columns) == 1:
+        found = pc.index_in(comparable(theirs.column(0)), value_set=comparable(mine.column(0)))
+        return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
+    numbers = row_numbers(pa.concat_tables([mine, theirs]))
+    at = np.full(int(numbers.max()) + 1, -1)
+    at[numbers[: table.num_rows]] = np.arange(table.num_rows)
+    return np.asarray(at[numbers[table.num_rows :]])
 
 
 def matching(table: pa.Table, columns: Sequence[str], keys: pa.Table) -> pa.Table:

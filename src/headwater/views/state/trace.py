@@ -152,6 +152,8 @@ class Trace:
     def consolidated_table(self, runs: Sequence[Run] | None = None) -> pa.Table:
         """The same on the driver, wholly consolidated."""
         runs = self.runs if runs is None else runs
+        if self._content is not None and not self._since and tuple(runs) == self.runs:
+            return self._content
         tables = [pa.Table.from_batches(self.read([run]), schema=self.schema) for run in runs]
         if self.key and tables and runs[0] == self.runs[0]:
             return latest(tables, self.key) if len(tables) > 1 else tables[0]
@@ -333,6 +335,9 @@ class Trace:
             table = fitted(changes.table, self.schema)
             self._arrangements.add(self._piece(run), table)
             following = self._next((*self.runs, run))
+            if changes.content is not None and changes.content.num_rows <= thresholds.REMEMBERED_ROWS_MAX:
+                following._content = fitted(changes.content, self.schema)
+                return following
             few = table.num_rows <= thresholds.REMEMBERED_ROWS_MAX
             few = few and len(self._since) < thresholds.REMEMBERED_TICKS_MAX
             if self._content is not None and few:

@@ -113,6 +113,23 @@ def test_a_pile_does_not_change_when_the_next_one_is_made(tmp_path: Path):
     assert [row.as_py() for batch in first.read() for row in batch.column("id")] == [1, 2]
 
 
+def test_a_merge_after_changes_that_came_with_the_content_is_what_a_new_process_adds_up(tmp_path: Path):
+    """A tick of a GROUP BY has the content at hand, and a merge of all runs takes it as it is."""
+    trace, there = Trace(tmp_path, SCHEMA, key=["id"]), set[int]()
+    for tick, (gone, came) in enumerate([([], [1, 2, 3]), ([2], [4]), ([1, 4], []), ([], [2])]):
+        there = there - set(gone) | set(came)
+        rows = [({"id": number}, -1) for number in gone] + [({"id": number}, 1) for number in came]
+        after = weighted_table(SCHEMA, [({"id": number}, 1) for number in there])
+        changes = Delta.local(weighted_table(SCHEMA, rows), content=after)
+        trace = trace.with_run(trace.write(changes, tick=tick, epoch=1), changes)
+    added_up = Trace(tmp_path, SCHEMA, trace.runs, key=["id"])
+
+    merged = trace.with_merge(*trace.merge_of_all().run())
+
+    assert content(trace.content()) == content(added_up.content()) == content_of(reopened(merged))
+    assert sorted(trace.content().column("id").to_pylist()) == [2, 3]
+
+
 def test_a_repeated_tick_writes_the_same_run(tmp_path: Path):
     trace = Trace(tmp_path, SCHEMA)
     changes = Delta.local(weighted_table(SCHEMA, [({"id": 1}, 1)]))
