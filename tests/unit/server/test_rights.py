@@ -85,6 +85,7 @@ GET /v1/views/{view}/rows query name
 GET /v1/views/{view}/history query name
 GET /v1/views/{view}/changes query name
 GET /v1/views/{view}/why query+consume all
+GET /v1/views/{view}/pattern query+consume all
 GET /v1/views/{view}/subscribe query name
 POST /v1/views/{view}/verify admin name
 POST /v1/views/{view}/rebuild admin name

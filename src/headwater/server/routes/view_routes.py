@@ -123,7 +123,7 @@ def router(state: ServerState) -> APIRouter:
         assert isinstance(body, bytes)
         return state.sending.answer(Rendered(body, answer["kind"], answer["headers"]))
 
-    @routes.get("/v1/views/{view}/pattern", dependencies=[*looks, Depends(needs("consume"))])
+    @routes.get("/v1/views/{view}/pattern", dependencies=[*looks, Depends(needs("consume", about="all"))])
     async def pattern(
         view: str,
         caller: Caller,
