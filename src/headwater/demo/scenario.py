@@ -1,7 +1,7 @@
 """The demo's scenario: the sequence of events.
 
 What it is: ``Scenario`` opens the shop, makes a late order and a bad one that pauses a view, kills a consumer and the
-engine, makes a mistake happen, closes the shop, and writes the summary.
+engine, makes a backup and a mistake happen, closes the shop, and writes the summary.
 Invariants: this process never starts Spark: it reads the serving store and the change feed as any program would. Acts
 begin at fixed fractions of the time; every wait has a deadline, and a missed one is in the summary.
 Not here: the processes (``roles.py``, ``simulator.py``), the checks (``audit.py``).
@@ -21,6 +21,7 @@ from typing import Any
 
 from headwater.cli.app_argument import app_of
 from headwater.demo import audit
+from headwater.demo.backup_audit import BackupAudit
 from headwater.demo.example import (
     APP,
     DATABASE_VARIABLE,
@@ -95,6 +96,7 @@ class Scenario:
                     self.store.wait,
                 )
                 self.freshness = FreshnessProbe(self.log.get_topic(ORDERS))
+                self.backup = BackupAudit(self.log)
                 with Processes(self.home) as self.processes:
                     self.engine = ServingProcess(self.processes, self.views)
                     try:
@@ -105,6 +107,7 @@ class Scenario:
                             self._go_on()
                     finally:
                         self.engine.stop()
+                        self.backup.close()
                 return summary
 
     # Acts
@@ -131,6 +134,7 @@ class Scenario:
             (0.25, self._a_consumer_dies),
             (0.30, self._the_bad_order_is_corrected),
             (0.35, self._a_rule_rejects),
+            (0.38, self._a_backup_is_made),
             (0.40, self._a_mistake_is_made),
             (0.45, self._the_consumer_returns),
             (0.50, self._the_engine_dies),
@@ -287,6 +291,13 @@ class Scenario:
             style="green",
         )
 
+    def _a_backup_is_made(self) -> None:
+        """While everything goes on; at the end a home is made of it."""
+        made = self.backup.make()
+        self.screen.narrate(
+            f"a backup, while the shop is open: {made.manifest.rows:,} rows at one moment, in {made.seconds:.1f} s"
+        )
+
     def _a_mistake_is_made(self) -> None:
         self._ask("mistake")
         order = self.heard.get("mistake")
@@ -333,6 +344,8 @@ class Scenario:
         self.engine.ask_verify()
         self._until(lambda: self.engine.verified is not None, VERIFY_S, "the views were verified")
         self._look()
+        self.facts["backup"], wrong = self.backup.restore()
+        self.problems += wrong
         summary = summary_of(self)
         style = "green" if summary["ok"] else "bold red"
         self.screen.narrate("every promise was kept" if summary["ok"] else "not every promise was kept", style=style)

@@ -110,6 +110,7 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("views equal to the log's contents", f"{equal} of {len(summary['views'])}"),
         ("check of every byte", "clean" if summary["check_ok"] else "damage"),
+        ("backup while the shop was open", _backup(summary.get("backup") or {})),
     ]
     if late_order is not None:
         late = f"{late_order['before']} → {late_order['after']} by an order of {late_order['amount']}"
@@ -121,6 +122,15 @@ def _commands(summary: dict[str, Any]) -> str:
     counts, well = summary["commands"], summary["desk_ok"]
     rest = "decided again, all the same, and as booked in PostgreSQL" if well else "not all as they should be"
     return f"{counts['accepted']:,} events, {counts['rejected']} rejected; {rest}"
+
+
+def _backup(found: dict[str, Any]) -> str:
+    if not found:
+        return "none"
+    return (
+        f"{found['rows']:,} rows in {found['backup_seconds']} s; a home made of it in {found['restore_seconds']} s, "
+        "every row and byte compared"
+    )
 
 
 def _paused_view(found: dict[str, Any] | None) -> str:
