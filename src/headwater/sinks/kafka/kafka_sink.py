@@ -151,8 +151,9 @@ class KafkaTarget(Target):
 
     def fill(self, rows: Iterable[pa.RecordBatch], tick: int, epoch: int) -> StoredProgress:
         facts = self._taken_over(epoch, filling=True)
-        found = self._usable(self._token, facts)
-        if self._seen_empty and found is not None and found.version == self.context.version:
+        found, seen_empty = self._usable(self._token, facts), self._seen_empty
+        self._seen_empty = False  # a copy that is asked for again is wanted
+        if seen_empty and found is not None and found.version == self.context.version:
             return found  # of a process that was killed after its commit: Kafka showed it after we had looked
         return self._written(self._full_copy(rows, tick, facts), tick, epoch, facts)
 
