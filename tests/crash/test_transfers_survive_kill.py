@@ -80,23 +80,25 @@ def test_transfers_end_once_and_money_is_constant_at_every_tick(quick_path):
     app.tick()
 
     command = [sys.executable, "-m", "tests.crash.transfer_torture", str(home), str(requests), str(ACCOUNTS), "7"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as torture:
-        killed = 0
-        while torture.poll() is None:
-            with running("tests.crash.transfer_ticker", home) as ticker:
-                for _ in range(chance.randint(1, 4)):
-                    said = select.poll()
-                    said.register(ticker.stdout, select.POLLIN)
-                    while not said.poll(200) and torture.poll() is None:
-                        assert judged_by_hand(app.log) == MONEY
-                    if torture.poll() is not None:
-                        break
-                    assert ticker.stdout.readline().startswith("tick"), "it ended by itself"
-                time.sleep(chance.uniform(0, 0.1))  # the random moment itself, nothing waits for it
-                os.killpg(ticker.pid, signal.SIGKILL)
-                killed += 1
-        assert torture.returncode == 0
-        kills = json.loads(torture.stdout.read())["kills"]
+    killed, torture = 0, None
+    while torture is None or torture.poll() is None:
+        with running("tests.crash.transfer_ticker", home) as ticker:
+            if torture is None:  # Spark takes longer to start than all the requests
+                assert ticker.stdout.readline() == "ready\n"
+                torture = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            for _ in range(chance.randint(1, 4)):
+                said = select.poll()
+                said.register(ticker.stdout, select.POLLIN)
+                while not said.poll(200) and torture.poll() is None:
+                    assert judged_by_hand(app.log) == MONEY
+                if torture.poll() is not None:
+                    break
+                assert ticker.stdout.readline().startswith(("tick", "ready")), "it ended by itself"
+            time.sleep(chance.uniform(0, 0.1))  # the random moment itself, nothing waits for it
+            os.killpg(ticker.pid, signal.SIGKILL)
+            killed += 1
+    assert torture.returncode == 0
+    kills = json.loads(torture.communicate()[0])["kills"]
     app.close()
     app = bank(home)
     accounts, transfer = app.get_aggregate("account"), app.get_process("transfer")

@@ -47,6 +47,9 @@ def tell(report: TickReport) -> None:
 if __name__ == "__main__":
     own_process.claim()
     app = bank(sys.argv[1])
+    app.tick()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     while True:  # not app.run(), which carries requests out as well: that is the runners' part here
         report = app.tick()
         if report.rows_in:

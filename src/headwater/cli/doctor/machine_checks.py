@@ -42,6 +42,7 @@ EXTRAS = {
     "amqp": ("pika",),
     "delta": ("deltalake",),
     "eventsourcing": ("eventsourcing",),
+    "jwt": ("pyjwt",),
     "kafka": ("confluent-kafka", "fastavro"),
     "mysql": ("pymysql",),
     "postgres": ("psycopg", "adbc-driver-postgresql"),
