@@ -24,6 +24,7 @@ from headwater.capture.database import BackfillChunk, CapturedDatabase, Losses, 
 from headwater.capture.large_values import LargeValues
 from headwater.capture.table_follower import grow
 from headwater.capture.text_rows import batch_of
+from headwater.errors import HeadwaterError
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.contract import EventLog, EventTopic
 
@@ -94,7 +95,11 @@ class Backfill:
                 done.result()
         if self.stopping():
             return
-        writer.finish()
+        if writer.is_outdated:
+            self.state.change_table(table.name, phase=WAITING)
+            self._table(self.state.tables()[table.name])
+        else:
+            writer.finish()
 
 
 class _Writer:
@@ -114,6 +119,7 @@ class _Writer:
         self.losses = Losses()
         self.rows_before = self.state.tables()[name].rows_done
         self.rows = 0
+        self.is_outdated = False  # the table has other columns than those that are read
 
     def missing(self) -> list[BackfillChunk]:
         """The chunks that are not in the topic yet."""
@@ -123,14 +129,23 @@ class _Writer:
     def chunk(self, chunk: BackfillChunk) -> None:
         """Read one chunk and append it."""
         backfill = self.backfill
-        if backfill.stopping():
+        if backfill.stopping() or self.is_outdated:
             return
-        read = backfill.server.read(self.shape, chunk)
-        texts = list(read.batches)
+        try:
+            read = backfill.server.read(self.shape, chunk)
+            texts = list(read.batches)
+        except HeadwaterError:
+            if self._has_other_columns():
+                return
+            raise
+        # After the rows were read: the stream passes over all that their snapshot saw, also values of a new column.
+        if self._has_other_columns():
+            return
         losses = Losses()
         batches = [batch_of(rows, self.shape, self.topic.schema, losses) for rows in texts]
         with backfill._appending:  # sequences rise, also over the threads
-            sequence = self.state.tables()[self.name].appends + 1
+            # The topic may have one more than was stored: a crash fell into ``finish``, and a new backfill began.
+            sequence = max(self.state.tables()[self.name].appends, self.last // CHUNKS_PER_SEQUENCE) + 1
             self.state.intend_chunk(self.name, chunk.number, sequence, read.snapshot, read.reach)
             for rows in texts:
                 self.large.note(rows, self.shape)
@@ -148,6 +163,11 @@ class _Writer:
             self.state.change_table(self.name, rows_done=self.rows_before + self.rows)
             self.state.add_losses(self.name, losses.values)
         self._report_progress()
+
+    def _has_other_columns(self) -> bool:
+        now = self.backfill.server.describe(self.shape.table)
+        self.is_outdated |= _columns(now) != _columns(self.shape)
+        return self.is_outdated
 
     def _report_progress(self) -> None:
         if self.backfill.on_progress is not None:
@@ -186,3 +206,7 @@ class _Writer:
             epoch=self.epoch,
             deleted=bool(self.shape.key),
         )
+
+
+def _columns(shape: SourceTable) -> list[tuple[str, pa.DataType]]:
+    return [(column.name, column.arrow) for column in shape.columns]

@@ -101,8 +101,10 @@ class ChangeWriter:
             self.to_refill.add(follower.name)
 
     def empty(self, follower: TableFollower) -> None:
+        """TRUNCATE: delete what the table holds, but for chunks that were read after it."""
         self.append_whole()  # so that the topic holds all that was before this transaction
-        follower.empty(self._place)
+        by_row = self.verdict(follower) is None
+        follower.empty(self._place, (lambda key: self.counts(follower, str(key[0]))) if by_row else None)
         self.cut(follower)
 
     def commit(self, end: int, committed_us: int) -> None:
@@ -148,6 +150,7 @@ class ChangeWriter:
         )
 
     def append_whole(self) -> None:
+        self._moved |= self.transactions > 0
         for follower in self.followers.values():
             if follower.whole:
                 follower.append(follower.whole, self._whole_place)
@@ -157,7 +160,6 @@ class ChangeWriter:
         """Append the complete transactions and write the marker; whether one was needed."""
         if self._in_parts:
             return False
-        self._moved |= self.transactions > 0
         self.append_whole()
         if self.server.place(self.position) <= self._settled:
             return False

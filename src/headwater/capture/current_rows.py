@@ -8,7 +8,7 @@ Read next: ``table_follower.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +23,15 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
-def rows_to_delete(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]] = ()) -> pa.RecordBatch:
+def rows_to_delete(
+    topic: EventTopic,
+    stop: int,
+    more: Iterable[tuple[pa.RecordBatch, Any]] = (),
+    counts: Callable[[Any], bool] | None = None,
+) -> pa.RecordBatch:
     """Rows that delete the topic's state at ``stop``, followed by ``more`` (rows and their delete marks).
+
+    With ``counts``, of a topic with a key: only the keys for which it is true.
 
     >>> import headwater as hw, tempfile
     >>> users = hw.Log(tempfile.mkdtemp()).topic("users", "id BIGINT, name STRING", key="id")
@@ -33,7 +40,7 @@ def rows_to_delete(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordB
     >>> rows_to_delete(users, 3).to_pylist()
     [{'id': 2, 'name': None}]
     """
-    return _rows(topic, stop, more) if topic.row().is_multiset else _keys(topic, stop, more)
+    return _rows(topic, stop, more) if topic.row().is_multiset else _keys(topic, stop, more, counts)
 
 
 def live_keys(
@@ -67,8 +74,11 @@ def tombstones(topic: EventTopic, keys: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _keys(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:
-    return tombstones(topic, [key for key, there in live_keys(topic, stop, more).items() if there])
+def _keys(
+    topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]], counts: Callable[[Any], bool] | None
+) -> pa.RecordBatch:
+    live = [key for key, there in live_keys(topic, stop, more).items() if there]
+    return tombstones(topic, live if counts is None else list(filter(counts, live)))
 
 
 def _rows(topic: EventTopic, stop: int, more: Iterable[tuple[pa.RecordBatch, Any]]) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ Not here: transactions (``change_writer.py``). Read next: ``change_writer.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,12 +229,15 @@ class TableFollower:
 
     # Changes of the table itself
 
-    def empty(self, place: int) -> None:
-        """TRUNCATE: after the earlier rows of the transaction at ``place``, append rows that delete everything."""
+    def empty(self, place: int, counts: Callable[[Any], bool] | None) -> None:
+        """TRUNCATE: after the earlier rows of the transaction at ``place``, append rows that delete everything.
+
+        ``counts`` says of a key whether it is deleted, if not all are.
+        """
         stop = self.state.emptied(self.name, place, self.end())
         schema = current_rows.nullable(self.topic.schema)
         more = [(rows.cast(schema), gone) for rows, gone in self.take(self.count())]
-        removed = current_rows.rows_to_delete(self.topic, stop, more)
+        removed = current_rows.rows_to_delete(self.topic, stop, more, counts)
         joined = pa.concat_batches([*(rows for rows, _ in more), removed])
         gone = np.concatenate([*(gone for _, gone in more), np.ones(removed.num_rows, np.bool_)])
         self.segments = [(self.shape, Ready(joined, gone))]

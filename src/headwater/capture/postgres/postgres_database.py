@@ -386,6 +386,8 @@ class PostgresDatabase:
     def read(self, shape: SourceTable, chunk: BackfillChunk) -> ChunkRead:
         cursor = self._with_mapped_errors(lambda: self._reader().cursor())
         self._with_mapped_errors(cursor.execute, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        # Before the snapshot: a table that was rewritten since (ALTER TABLE, TRUNCATE) would look empty to it.
+        self._with_mapped_errors(cursor.execute, f"LOCK TABLE {_quoted(shape.table)} IN ACCESS SHARE MODE")
         self._with_mapped_errors(cursor.execute, "SELECT pg_current_snapshot()::text")
         ((snapshot,),) = cursor.fetchall()
         # After the snapshot: every transaction that it saw has its commit record before this position.
