@@ -8,9 +8,12 @@ What it is: ``BackupRepository`` lists and reads manifests, reads objects, and v
     objects/runs/shop/revenue-0f3a…/….parquet.CHECKSUM      a run of a view's state
     objects/databases/catalog.sqlite/START-CHECKSUM         a piece of the catalog, or of a capture's file
     turns/00000000000000000007.json                  who writes, one at a time
+    removals/00000000000000000007.json               the objects that the prune of this turn removes
 
-Invariants: an object is never written twice and never changed; it is needed as long as a manifest names it. Bytes that
-are read are compared with their checksum: damage is an error, never data. A repository belongs to one home and to those
+Invariants: an object is never written twice and never changed; it is needed as long as a manifest names it. The name of
+an object that a prune said to remove is not used while that list is there: the prune may be stalled and go on at any
+time, and would take what a newer backup needs. Bytes that are read are compared with their checksum: damage is an
+error, never data. A repository belongs to one home and to those
 restored from it; another home's backup is refused, since its newest backup would be taken for this one's.
 Not here: writing a backup (``backup_writer.py``), removing (``repository_prune.py``).
 Read next: ``backup_manifest.py``.
@@ -18,8 +21,9 @@ Read next: ``backup_manifest.py``.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +40,7 @@ from headwater.upkeep.backup.repository_turn import RepositoryTurn
 
 BACKUPS = "backups/"
 OBJECTS = "objects/"
+REMOVALS = "removals/"
 THREADS = 4  # requests at the same time
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -145,6 +150,17 @@ class BackupRepository:
         """The objects that are there, with their sizes."""
         return {each.name: each.bytes for each in self.store.list(OBJECTS)}
 
+    def removals(self) -> dict[str, frozenset[str]]:
+        """The objects that prunes which did not end were to remove, by their lists' names, oldest first."""
+        lists = {each.name: self.store.get(each.name) for each in self.store.list(REMOVALS)}
+        return {name: frozenset(json.loads(data)) for name, data in sorted(lists.items()) if data}
+
+    def begin_removal(self, turn: int, objects: Iterable[str]) -> str:
+        """Say which objects a prune is to remove, before it asks once more whether it still has the turn."""
+        name = f"{REMOVALS}{turn:020d}.json"
+        self.store.put(name, json.dumps(sorted(objects)).encode())
+        return name
+
     def read(self, piece: StoredPiece) -> Iterator[bytes]:
         """The bytes of an object; ``BackupDamaged`` at the end when they are not those that were written."""
         parts, hasher, size = self.store.read(piece.name), xxhash.xxh3_64(), 0
@@ -194,6 +210,18 @@ class BackupRepository:
         except BackupDamaged as error:
             return piece, error.message
         return piece, None
+
+
+def free_name(name: str, removals: Mapping[str, frozenset[str]]) -> str:
+    """The name under which an object is stored: another one where a prune may still remove the first.
+
+    >>> free_name("objects/a", {}), free_name("objects/a", {"removals/7.json": frozenset({"objects/a"})})
+    ('objects/a', 'objects/a~7')
+    """
+    for each, doomed in removals.items():
+        if name in doomed:
+            name = f"{name}~{each.removeprefix(REMOVALS).removesuffix('.json').lstrip('0')}"
+    return name
 
 
 def address_of(place: str | os.PathLike[str]) -> str:

@@ -46,7 +46,7 @@ from headwater.upkeep.backup.backup_manifest import (
     TopicContent,
     new_id,
 )
-from headwater.upkeep.backup.backup_repository import OBJECTS, THREADS, BackupRepository, Progress
+from headwater.upkeep.backup.backup_repository import OBJECTS, THREADS, BackupRepository, Progress, free_name
 from headwater.upkeep.backup.repository_turn import RepositoryTurn
 
 SCRATCH = "backup.scratch"  # in the home: copies of its databases while a backup is made
@@ -143,6 +143,7 @@ class _Copy:
         self.turn = turn
         self.scratch = scratch
         self.progress = progress
+        self.removals = repository.removals()
         self.there = repository.objects()
         self.files: list[BackedFile] = []
         self.written_objects = self.written_bytes = self.done_bytes = self.total_bytes = 0
@@ -251,6 +252,7 @@ class _Copy:
 
     def _whole(self, path: str, name: str, source: Path, size: int, checksum: int) -> None:
         """A file that never changes, as one object."""
+        name = free_name(name, self.removals)
         self._file(path, [StoredPiece(name, size, checksum & (1 << 64) - 1)])
         if self.there.get(name) == size:
             self._did(size)
@@ -296,7 +298,8 @@ class _Copy:
     def _piece(self, place: str, data: bytes) -> StoredPiece:
         checksum = xxhash.xxh3_64_intdigest(data)
         # 128 bits in the name: here the name alone decides whether the object is there.
-        piece = StoredPiece(f"{OBJECTS}{place}-{xxhash.xxh3_128_hexdigest(data)}", len(data), checksum)
+        name = free_name(f"{OBJECTS}{place}-{xxhash.xxh3_128_hexdigest(data)}", self.removals)
+        piece = StoredPiece(name, len(data), checksum)
         if self.there.get(piece.name) == piece.bytes:
             self._did(piece.bytes)
             return piece

@@ -3,8 +3,10 @@
 What it is: ``KeepRule`` reads ``7d,4w,12m`` and says which backups stay; ``prune`` removes the others.
 Invariants: the newest backup always stays. An object goes only when no manifest that stays names it, and all of them
 were read: a damaged one stops everything. Manifests go before objects, so a prune that was killed leaves objects that
-nobody names, never a backup that lacks some. Only the holder of the turn prunes, so no backup is under way; what a
-killed one has left stays for a day, for the next to use.
+no manifest names, never a backup that lacks some. Only the holder of the turn prunes, so no backup is under way; what a
+killed one has left stays for a day, for the next to use. A prune that stalls and goes on after others have taken the
+turn removes what it had said before, and no backup since then uses those names (``BackupRepository.removals``). Its
+list stays for 30 days, in case it goes on, unless it ends.
 Not here: what a backup holds (``backup_manifest.py``). Read next: ``backup_repository.py``.
 """
 
@@ -18,9 +20,10 @@ from typing import Any
 
 from headwater.errors import InvalidDeclaration
 from headwater.upkeep.backup.backup_manifest import BackupManifest
-from headwater.upkeep.backup.backup_repository import BACKUPS, OBJECTS, BackupRepository
+from headwater.upkeep.backup.backup_repository import BACKUPS, OBJECTS, REMOVALS, BackupRepository
 
 LEFT_SECONDS = 86_400.0  # objects of an unfinished backup
+STALLED_SECONDS_MAX = 30 * 86_400.0  # lists of prunes that did not end: longer than any process stalls
 FORM = "For example 7d,4w,12m: the newest of each of 7 days, 4 weeks and 12 months; 3 alone: the newest three."
 PERIODS = {"h": "%Y-%m-%d %H", "d": "%Y-%m-%d", "w": "%G-%V", "m": "%Y-%m", "y": "%Y"}
 
@@ -105,11 +108,17 @@ def prune(repository: BackupRepository, keep: str, *, dry_run: bool = False, wai
             if each.name not in needed and (each.name in let_go or now_s - each.modified_s > LEFT_SECONDS)
         ]
         if not dry_run:
+            removal = repository.begin_removal(turn.number, (each.name for each in unneeded))
             turn.check()
             for manifest in going:
                 repository.store.delete(f"{BACKUPS}{manifest.id}.json")
             for each in unneeded:
                 repository.store.delete(each.name)
+            lists = repository.store.list(REMOVALS)
+            now_s = max(each.modified_s for each in lists)
+            old = {each.name for each in lists if now_s - each.modified_s > STALLED_SECONDS_MAX}
+            for name in {*old, removal}:
+                repository.store.delete(name)
     return PruneReport(
         tuple(each.id for each in staying),
         tuple(each.id for each in going),

@@ -14,6 +14,7 @@ from headwater.errors import BackupDamaged, BackupRefused, InvalidDeclaration
 from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
 from headwater.testing import ManualClock
+from headwater.upkeep.backup import repository_turn
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.home_restore import restore_home
@@ -94,6 +95,32 @@ def test_what_a_killed_backup_left_stays_for_a_day(tmp_path: Path) -> None:
 
     assert "objects/segments/of-a-killed-one" in repository.objects()
     assert not old.exists()
+
+
+def test_a_prune_that_stalled_takes_nothing_of_a_backup_that_was_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = daily(tmp_path, 3)
+    oldest = repository.ids()[0]
+    restore_home(tmp_path / "backups", tmp_path / "again", backup=oldest)  # it needs what only the oldest has
+    delete, stalled = repository.store.delete, []
+
+    def stalling_delete(name: str) -> None:
+        if name.startswith("objects/") and not stalled:
+            stalled.append(name)
+            with monkeypatch.context() as patch, Log(tmp_path / "again", maintenance_interval=None) as log:
+                patch.setattr(repository_turn, "_lives", lambda *_: False)  # it counts as dead
+                create_backup(log, tmp_path / "backups")
+        delete(name)
+
+    monkeypatch.setattr(repository.store, "delete", stalling_delete)
+    prune(repository, "1")
+
+    assert stalled
+    assert len(repository.ids()) == 2
+    assert repository.verify().ok
+    assert any("~" in name for name in repository.objects())  # stored again, although the same bytes were there
+    assert repository.removals() == {}
 
 
 def test_nothing_is_pruned_while_a_backup_is_under_way_and_a_dead_one_holds_nobody_up(tmp_path: Path) -> None:
