@@ -33,7 +33,7 @@
     │   ├── NotOffered           the log lacks a capability that the call needs
     │   ├── SourceRefused        a database that is to be captured lacks a setting, a right, a key or the table
     │   ├── StoreRefused         an attached store refuses what a query asks of it, or has no such table
-    │   ├── StateRefused         the object store of an app's state refuses: credentials, bucket, rights, another app
+    │   ├── ObjectStoreRefused   an object store (state, backups) refuses: credentials, bucket, rights, another app
     │   ├── TooManyRows          a query needs more rows of an attached store than allowed
     │   ├── NotBackedUp          there is no such backup, or none that covers the point in time
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
@@ -60,7 +60,7 @@
     │   ├── CommitUnsure         whether a transaction of Kafka or a command was written is not known
     │   ├── SourceUnavailable    a captured database does not answer
     │   ├── StoreUnavailable     an attached store does not answer, or not in time
-    │   ├── StateUnavailable     the object store of an app's state does not answer
+    │   ├── ObjectStoreUnavailable an object store (state, backups) does not answer
     │   ├── RequestExpired       a service has not answered a request before its deadline
     │   ├── Backpressure         the slowest group is too far behind
     │   ├── TooMany              more requests, or open subscriptions, than the server allows
@@ -286,8 +286,8 @@ class StoreRefused(Misuse):
     """An attached store refuses what a query asks of it, or has no such table."""
 
 
-class StateRefused(Misuse):
-    """The object store of an app's state refuses a request, or holds the state of another app."""
+class ObjectStoreRefused(Misuse):
+    """An object store, of state or of backups, refuses a request, or holds the state of another app."""
 
 
 class TooManyRows(Misuse):
@@ -400,8 +400,8 @@ class StoreUnavailable(Unavailable):
     """An attached store does not answer, or not in time."""
 
 
-class StateUnavailable(Unavailable):
-    """The object store of an app's state does not answer, though it was asked again for a while."""
+class ObjectStoreUnavailable(Unavailable):
+    """An object store, of state or of backups, does not answer, though it was asked again for a while."""
 
 
 class RequestExpired(Unavailable):

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import headwater as hw
-from headwater.errors import StateUnavailable
+from headwater.errors import ObjectStoreUnavailable
 from headwater.objects import s3_store
 from headwater.views import thresholds
 from headwater.views.lifecycle.views_check import check_views
@@ -154,7 +154,7 @@ def test_an_app_waits_for_a_store_that_comes_back_and_stops_with_a_sentence_at_o
                 shop.trade(app)
                 monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 0.5)
                 proxy.on_request = goes_away
-                with pytest.raises(StateUnavailable, match="does not answer: ServiceUnavailable"):
+                with pytest.raises(ObjectStoreUnavailable, match="does not answer: ServiceUnavailable"):
                     app.tick()
                 proxy.on_request = None
                 before = app._runtime.manifests.tick()
@@ -164,7 +164,7 @@ def test_an_app_waits_for_a_store_that_comes_back_and_stops_with_a_sentence_at_o
 
                 server.kill()
                 shop.trade(app)
-                with pytest.raises(StateUnavailable, match="does not answer"):
+                with pytest.raises(ObjectStoreUnavailable, match="does not answer"):
                     app.tick()
                 monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 30.0)
                 server.start()

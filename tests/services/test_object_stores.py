@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import DiskFull, StateRefused, StateUnavailable
+from headwater.errors import DiskFull, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.objects import s3_store
 from headwater.objects.object_address import ObjectAddress
 from headwater.objects.object_store import ObjectStore
@@ -97,22 +97,22 @@ def test_a_server_that_does_not_answer_for_long_is_told_in_a_sentence(
     with FaultyProxy(server.port) as proxy:
         store = S3ObjectStore(BUCKET, "shop", endpoint=proxy.endpoint)
         proxy.faults = ["slow down"] * 50
-        with pytest.raises(StateUnavailable) as slow:
+        with pytest.raises(ObjectStoreUnavailable) as slow:
             store.get("a")
         proxy.faults = ["reset"] * 50
-        with pytest.raises(StateUnavailable) as gone:
+        with pytest.raises(ObjectStoreUnavailable) as gone:
             store.create("a", b"")
 
     assert str(slow.value).splitlines()[0] == f"s3://lake/shop at {proxy.endpoint} does not answer: SlowDown"
-    assert "The app goes on where it was when the store is there again" in str(gone.value)
+    assert "Run it again when the store is there again" in str(gone.value)
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
         ("full", DiskFull, "no space is left at {store} (InsufficientStorage)"),
-        ("forbidden", StateRefused, "{store} forbids it: ticks/1 (AccessDenied)"),
-        ("not implemented", StateRefused, "{store} refuses the request: NotImplemented"),
+        ("forbidden", ObjectStoreRefused, "{store} forbids it: ticks/1 (AccessDenied)"),
+        ("not implemented", ObjectStoreRefused, "{store} refuses the request: NotImplemented"),
     ],
 )
 def test_what_a_server_refuses_is_told_at_once(server: S3Server, fault: str, kind: type[Exception], said: str) -> None:
@@ -130,16 +130,16 @@ def test_wrong_credentials_and_a_missing_bucket_are_told_at_once(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = ObjectAddress.parse(server.address("shop", bucket="pond")).open()
-    with pytest.raises(StateRefused, match='there is no bucket "pond"'):
+    with pytest.raises(ObjectStoreRefused, match='there is no bucket "pond"'):
         missing.get("a")
-    with pytest.raises(StateRefused, match='there is no bucket "pond"'):
+    with pytest.raises(ObjectStoreRefused, match='there is no bucket "pond"'):
         missing.create("a", b"one")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(StateRefused) as wrong:
+    with pytest.raises(ObjectStoreRefused) as wrong:
         S3ObjectStore(BUCKET, "shop", endpoint=server.endpoint).list("ticks/")
 
     assert "does not take the credentials (SignatureDoesNotMatch)" in str(wrong.value)
     assert "wrong" not in str(wrong.value)
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(StateRefused, match="there are no credentials for s3://"):
+    with pytest.raises(ObjectStoreRefused, match="there are no credentials for s3://"):
         ObjectAddress.parse(server.address("shop")).open()

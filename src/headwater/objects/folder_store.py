@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headwater.errors import DiskFull, HeadwaterError, StateRefused, StateUnavailable
+from headwater.errors import DiskFull, HeadwaterError, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.log.storage.files import Files
 from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 
@@ -161,14 +161,14 @@ class FolderStore(ObjectStore):
                 raise
             reason = os.strerror(error.errno) if error.errno else str(error)
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK) and error.filename2:
-                raise StateRefused(
-                    f"the folder {self.folder} cannot hold state: its file system makes no hard links",
+                raise ObjectStoreRefused(
+                    f"the folder {self.folder} cannot be an object store: its file system makes no hard links",
                     detail=reason,
                     hint="Use a folder of a local disk or of NFS, or an S3 bucket.",
                     address=self.shown,
                 ) from error
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise StateRefused(
+                raise ObjectStoreRefused(
                     f"the folder {self.folder} cannot be written: {reason}",
                     detail=f"It was asked for {name}.",
                     hint="Check its owner and permissions.",
@@ -177,13 +177,13 @@ class FolderStore(ObjectStore):
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull(
                     f"no space is left in {self.folder}",
-                    detail="Nothing of this tick was committed; what was committed before it is safe.",
-                    hint="Free some space there and run the app again.",
+                    detail="Nothing of what was under way counts; what was committed before it is safe.",
+                    hint="Free some space there and run it again.",
                 ) from error
-            raise StateUnavailable(
+            raise ObjectStoreUnavailable(
                 f"the folder {self.folder} does not answer: {reason}",
                 detail=f"It was asked for {name}.",
-                hint="Is it mounted? The app goes on where it was when it is there again.",
+                hint="Is it mounted? Run it again when it is there again: it goes on where it was.",
                 address=self.shown,
             ) from error
 

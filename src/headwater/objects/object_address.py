@@ -66,7 +66,7 @@ class ObjectAddress:
             )
         if parts.scheme == "hdfs":
             raise InvalidDeclaration(
-                f"state cannot be on HDFS: {_hidden(text)!r}",
+                f"HDFS cannot be an object store here: {_hidden(text)!r}",
                 detail="A commit creates a file only if there is none, which Arrow's client for HDFS cannot.",
                 hint=f"Write {FORMS}.",
             )

@@ -3,7 +3,7 @@
 What it is: ``ObjectStore``, the contract: create if absent, put, copy, get, list, delete.
 Invariants: of several ``create`` calls for one name exactly one returns True as long as the object is not deleted. What
 was written is seen whole by every later ``get`` and ``list``, from every machine. A call that returns took effect; one
-that raises ``StateUnavailable`` may have taken effect, now or later. Every call ends within a bounded time.
+that raises ``ObjectStoreUnavailable`` may have taken effect, now or later. Every call ends within a bounded time.
 Not here: how each store keeps it (``s3_store.py``, ``folder_store.py``); what the objects are
 (``views/state/remote/``).
 Read next: ``s3_store.py``, ``folder_store.py``; ``views/state/remote/commit_log.py``, which needs the invariants.

@@ -4,7 +4,7 @@ What it is: ``S3ObjectStore``. ``create`` is a PUT with ``If-None-Match: *``.
 Invariants: those of ``object_store.py``, as far as the server keeps them: AWS does, and so do S3Proxy from 4.0 on and
 MinIO; servers that check and then write are racy, and of two writers both may win there (``docs/scale.md``). A request
 that is not answered, or with a 5xx or SlowDown, is repeated with growing pauses for a bounded time. What credentials,
-bucket and rights are to blame for is ``StateRefused`` at once; nothing that is raised has a secret in it.
+bucket and rights are to blame for is ``ObjectStoreRefused`` at once; nothing that is raised has a secret in it.
 Not here: addresses (``object_address.py``).
 Read next: ``object_store.py``.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater.backoff import Backoff
-from headwater.errors import DiskFull, HeadwaterError, MissingExtra, StateRefused, StateUnavailable
+from headwater.errors import DiskFull, HeadwaterError, MissingExtra, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
 
 RETRY_SECONDS_MAX = 30.0  # of one call, with all its attempts
@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 def client() -> Any:
     """obstore, imported late."""
-    with MissingExtra.raised_for("state on S3", "s3"):
+    with MissingExtra.raised_for("an object store on S3", "s3"):
         import obstore
         import obstore.exceptions
         import obstore.store
@@ -73,7 +73,7 @@ class S3ObjectStore(ObjectStore):
     def _check_credentials(self) -> None:
         """A server of one's own knows no role of the machine, which obstore would ask Amazon's network for."""
         if not os.environ.get("AWS_ACCESS_KEY_ID") or not os.environ.get("AWS_SECRET_ACCESS_KEY"):
-            raise StateRefused(
+            raise ObjectStoreRefused(
                 f"there are no credentials for {self.shown}",
                 hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
                 address=self.shown,
@@ -153,7 +153,7 @@ class S3ObjectStore(ObjectStore):
             except Exception as error:
                 mapped = self._mapped(name, error, attempts)
                 pause = backoff.next()
-                if not isinstance(mapped, StateUnavailable) or time.monotonic() + pause > deadline:
+                if not isinstance(mapped, ObjectStoreUnavailable) or time.monotonic() + pause > deadline:
                     raise mapped from error
                 time.sleep(pause)
 
@@ -165,7 +165,7 @@ class S3ObjectStore(ObjectStore):
         if isinstance(error, HeadwaterError):
             return error
         if code == "NoSuchBucket":
-            return StateRefused(
+            return ObjectStoreRefused(
                 f'there is no bucket "{self.bucket}"',
                 detail=f"Asked was {self.shown}.",
                 hint="Make the bucket, or correct the address.",
@@ -174,36 +174,36 @@ class S3ObjectStore(ObjectStore):
         if isinstance(error, FileNotFoundError | kinds.NotFoundError):
             return FileNotFoundError(name)
         if isinstance(error, kinds.UnauthenticatedError) or code in ("InvalidAccessKeyId", "SignatureDoesNotMatch"):
-            return StateRefused(
+            return ObjectStoreRefused(
                 f"{self.shown} does not take the credentials" + (f" ({code})" if code else ""),
                 hint="Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the machine's role.",
                 address=self.shown,
             )
         if isinstance(error, kinds.PermissionDeniedError) or code == "AccessDenied":
-            return StateRefused(
+            return ObjectStoreRefused(
                 f"{self.shown} forbids it: {name}" + (f" ({code})" if code else ""),
-                hint="The app needs the rights to get, put, delete and list objects there.",
+                hint="Rights are needed to get, put, delete and list objects there.",
                 address=self.shown,
             )
         status = next(iter(STATUS.findall(text)), None)
         if code in FULL or status == "507":
             return DiskFull(
                 f"no space is left at {self.shown}" + (f" ({code})" if code else ""),
-                detail="Nothing of this tick was committed; what was committed before it is safe.",
-                hint="Free some space there, or raise its quota, and run the app again.",
+                detail="Nothing of what was under way counts; what was committed before it is safe.",
+                hint="Free some space there, or raise its quota, and run it again.",
             )
         refused = status is not None and (status.startswith("4") or status == "501")
         if refused and status not in ("408", "429") and code not in WORTH_REPEATING:
-            return StateRefused(
+            return ObjectStoreRefused(
                 f"{self.shown} refuses the request: {code or status}",
                 detail=_brief(text),
                 hint="Is it an S3 server that knows conditional writes (If-None-Match)?",
                 address=self.shown,
             )
-        return StateUnavailable(
+        return ObjectStoreUnavailable(
             f"{self.shown} does not answer" + (f": {code}" if code else ""),
             detail=f"Asked was {name}, {attempts} time{'s' if attempts > 1 else ''}. {_brief(text)}",
-            hint="The app goes on where it was when the store is there again: run it again then.",
+            hint="Run it again when the store is there again: it goes on where it was.",
             address=self.shown,
         )
 

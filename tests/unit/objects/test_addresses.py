@@ -24,7 +24,7 @@ def test_a_bucket_and_a_folder_are_read() -> None:
         ("s3:///shop", "'s3:///shop' is not the address of an object store"),
         ("file://shop", "'file://shop' is not the address of an object store"),
         ("file:///", "'file:///' is not the address of an object store"),
-        ("hdfs://name/shop", "state cannot be on HDFS: 'hdfs://name/shop'"),
+        ("hdfs://name/shop", "HDFS cannot be an object store here: 'hdfs://name/shop'"),
         ("s3://lake/shop?endpont=x", "the address 's3://lake/shop' has a setting \"endpont\", which there is not"),
         ("s3://lake/shop?cache_bytes=many", "cache_bytes is a number of bytes, not 'many'"),
         ("s3://ada:s3cret@lake/shop", "the address 's3://lake/shop' has credentials in it"),

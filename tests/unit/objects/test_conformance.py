@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import DiskFull, StateRefused, StateUnavailable
+from headwater.errors import DiskFull, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.objects.folder_store import TEMPORARY, FolderStore
 from headwater.objects.object_store import ObjectStore
 from tests.unit.objects.memory_store import MemoryStore
@@ -37,7 +37,7 @@ def test_nothing_is_left_of_a_create_that_lost_or_failed(tmp_path: Path, monkeyp
     store.create("a", b"one")
     store.create("a", b"two")
     monkeypatch.setattr(os, "link", fail(errno.EIO))
-    with pytest.raises(StateUnavailable):
+    with pytest.raises(ObjectStoreUnavailable):
         store.create("b", b"three")
 
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a"]
@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_made_is_told_as_such_and_not_as_the_home(
 
     monkeypatch.setattr(Path, "mkdir", refused)
 
-    with pytest.raises(StateRefused, match="cannot be written: Permission denied"):
+    with pytest.raises(ObjectStoreRefused, match="cannot be written: Permission denied"):
         FolderStore(tmp_path / "shared").create("ticks/1", b"one")
 
 
@@ -90,9 +90,13 @@ def test_a_folder_that_cannot_be_made_is_told_as_such_and_not_as_the_home(
     ("number", "kind", "said"),
     [
         (errno.ENOSPC, DiskFull, "no space is left in {folder}"),
-        (errno.EACCES, StateRefused, "the folder {folder} cannot be written: Permission denied"),
-        (errno.EOPNOTSUPP, StateRefused, "the folder {folder} cannot hold state: its file system makes no hard links"),
-        (errno.ESTALE, StateUnavailable, "the folder {folder} does not answer: Stale file handle"),
+        (errno.EACCES, ObjectStoreRefused, "the folder {folder} cannot be written: Permission denied"),
+        (
+            errno.EOPNOTSUPP,
+            ObjectStoreRefused,
+            "the folder {folder} cannot be an object store: its file system makes no hard links",
+        ),
+        (errno.ESTALE, ObjectStoreUnavailable, "the folder {folder} does not answer: Stale file handle"),
     ],
 )
 def test_a_folder_that_fails_is_told_in_a_sentence(

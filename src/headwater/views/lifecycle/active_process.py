@@ -16,7 +16,7 @@ from collections.abc import Hashable
 from pathlib import Path
 
 from headwater.clock import Clock
-from headwater.errors import StateUnavailable
+from headwater.errors import ObjectStoreUnavailable
 from headwater.views.lifecycle.liveness import signs_of
 from headwater.views.state.manifest import Manifests
 
@@ -47,7 +47,7 @@ class ActiveProcess:
         try:
             self._manifests.follow()
             epoch, lease = self._manifests.epoch(), self._manifests.read_lease()
-        except StateUnavailable as error:
+        except ObjectStoreUnavailable as error:
             logger.warning("whether the app is run cannot be seen: %s", error.message)
             self._since = self._clock.monotonic()
             return False

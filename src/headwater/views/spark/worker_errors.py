@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headwater import errors
-from headwater.errors import Corruption, HeadwaterError, StateRefused, Unavailable
+from headwater.errors import Corruption, HeadwaterError, ObjectStoreRefused, Unavailable
 
 # As Python writes an exception that is not caught: our errors have two lines more at most, which are indented.
 WORKER_ERROR = re.compile(r"headwater\.errors\.(?P<kind>\w+): (?P<message>[^\n]*)(?P<more>(\n  \S[^\n]*){0,2})")
-NOT_OF_A_VIEW = (Unavailable, Corruption, StateRefused)  # the store, the log or their data
+NOT_OF_A_VIEW = (Unavailable, Corruption, ObjectStoreRefused)  # the store, the log or their data
 
 
 @contextmanager
@@ -39,10 +39,10 @@ def told_plainly_by_workers() -> Iterator[None]:
 def told_by_worker(error: BaseException) -> HeadwaterError | None:
     """What a Python worker said of the log or the state, which it reads itself; None: the error is another one.
 
-    >>> text = "Job aborted: headwater.errors.StateUnavailable: s3://lake does not answer\\n  Hint: Wait.\\nat java"
+    >>> text = "Job aborted: headwater.errors.ObjectStoreUnavailable: s3://lake is silent\\n  Hint: Wait.\\nat java"
     >>> told = told_by_worker(Exception(text))
     >>> type(told).__name__, told.message, told.hint
-    ('StateUnavailable', 's3://lake does not answer', 'Wait.')
+    ('ObjectStoreUnavailable', 's3://lake is silent', 'Wait.')
     """
     found = WORKER_ERROR.search(str(error))
     kind = getattr(errors, found["kind"], None) if found is not None else None

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from headwater.errors import Corruption, Fenced, StateRefused
+from headwater.errors import Corruption, Fenced, ObjectStoreRefused
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.groups.readers import write_app_positions
 from headwater.log.token import Token
@@ -172,7 +172,7 @@ class Manifests:
         """Refuse to go on in the catalog with an app whose manifests are on an object store."""
         found = db.execute("SELECT address FROM remote_states WHERE app = ?", (self.app,)).fetchone()
         if found is not None:
-            raise StateRefused(
+            raise ObjectStoreRefused(
                 f'the state of app "{self.app}" is at {found["address"]}',
                 detail="What the home has of it is a copy.",
                 hint=f'Declare the app with state="{found["address"]}".',

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import StateUnavailable
+from headwater.errors import ObjectStoreUnavailable
 from headwater.log.home import Log
 from headwater.objects.folder_store import FolderStore
 from headwater.objects.object_address import ObjectAddress
@@ -61,7 +61,7 @@ def test_silence_does_not_count_while_the_store_is_away(
     assert not watched.is_gone()
 
     def away() -> None:
-        raise StateUnavailable("the store does not answer")
+        raise ObjectStoreUnavailable("the store does not answer")
 
     with monkeypatch.context() as patched:
         patched.setattr(standby, "follow", away)

@@ -24,7 +24,7 @@ from typing import Any
 
 import xxhash
 
-from headwater.errors import Corruption, StateRefused, StateUnavailable
+from headwater.errors import Corruption, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.objects.object_store import ObjectStore
 
 COMMITS, CHECKPOINTS, COLLECTED = "commits/", "checkpoints/", "collected"
@@ -102,8 +102,8 @@ class CommitLog:
     def append(self, known: CommitPosition, *, epoch: int, tick: int, body: Mapping[str, Any]) -> CommitPosition:
         """Commit after this position; ``Overtaken`` when that is not the last one any more.
 
-        When ``StateUnavailable`` is raised the commit may have been made, or may be made later by a request that is
-        still on its way: ``after`` tells, and a further ``append`` at the same position has only one winner too.
+        When ``ObjectStoreUnavailable`` is raised the commit may have been made, or may be made later by a request that
+        is still on its way: ``after`` tells, and a further ``append`` at the same position has only one winner too.
         """
         nonce, number = uuid.uuid4().hex, known.number + 1
         fields = {"nonce": nonce, "number": number, "epoch": epoch, "tick": tick, "before": known.digest, "body": body}
@@ -123,7 +123,7 @@ class CommitLog:
                 if found.position.nonce == made.nonce:  # only the answer was lost
                     return
                 raise Overtaken(f"commit {made.number} was made by epoch {found.position.epoch}")
-        raise StateUnavailable(
+        raise ObjectStoreUnavailable(
             f"{self.store.shown} says that commit {made.number} is there, and does not give it",
             hint="The app goes on where it was: run it again.",
             address=self.store.shown,
@@ -149,13 +149,13 @@ class CommitLog:
                 if found is not None:
                     return found
             if known.number and self.store.get_range(COLLECTED, 0, 1) is None:
-                raise StateRefused(
+                raise ObjectStoreRefused(
                     f"the state at {self.store.shown} is not the one that this app knows",
                     detail=f"Commit {known.number} is not there, and nothing was ever collected.",
                     hint="Is the address right? Was something deleted there?",
                     address=self.store.shown,
                 )
-        raise StateUnavailable(
+        raise ObjectStoreUnavailable(
             f"the state at {self.store.shown} changes faster than it can be read",
             hint="Is the way to the store slow? Run it again.",
             address=self.store.shown,

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from headwater.errors import Fenced, StateRefused, StateUnavailable
+from headwater.errors import Fenced, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.log.catalog.catalog import Catalog
 from headwater.objects.object_address import ObjectAddress
 from headwater.views.state.manifest import Frontier, Manifest, Manifests, TickRecord
@@ -78,7 +78,7 @@ class StoreManifests(Manifests):
             self._copy(known, CommitsFound(None, (StateCommit(made, body),)))
             self._position, self._unsettled = made, False
             return made.epoch
-        raise StateUnavailable(
+        raise ObjectStoreUnavailable(
             f'other processes keep taking over app "{self.app}"',
             detail=f"Its state is at {self.commits.store.shown}.",
             hint="Stop all of them but one.",
@@ -88,7 +88,7 @@ class StoreManifests(Manifests):
     def _check_begun_here(self) -> None:
         """Refuse an app that has run with its state in the home."""
         if self.tick() and not self.catalog.read("SELECT 1 FROM remote_states WHERE app = ?", (self.app,)):
-            raise StateRefused(
+            raise ObjectStoreRefused(
                 f'app "{self.app}" has run with its state in the home, up to tick {self.tick()}',
                 detail=f"It does not move to {self.place} by itself.",
                 hint="Leave state= out, or give the app another name: then its views are computed from the log.",
@@ -110,7 +110,7 @@ class StoreManifests(Manifests):
     def _commit(self, manifest: Manifest, first_kept: int, needed: Iterable[Frontier], small: SmallRuns | None) -> None:
         known = self._position
         if self._unsettled:
-            raise StateUnavailable(
+            raise ObjectStoreUnavailable(
                 f"it is not known what became of the last commit at {self.commits.store.shown}",
                 hint="The next tick finds it out.",
                 app=self.app,
@@ -134,12 +134,12 @@ class StoreManifests(Manifests):
         if made.number // CHECKPOINT_COMMITS != known.number // CHECKPOINT_COMMITS:
             self._checkpoint_due = made
 
-    def _overtaken(self, manifest: Manifest) -> Fenced | StateUnavailable:
+    def _overtaken(self, manifest: Manifest) -> Fenced | ObjectStoreUnavailable:
         """Why a commit was not made: another process was first, or an earlier attempt of this one."""
         self.follow()
         if self.epoch() != manifest.epoch:
             return self._fenced(manifest.epoch)
-        return StateUnavailable(
+        return ObjectStoreUnavailable(
             f"an earlier commit of tick {manifest.tick} has arrived at {self.commits.store.shown} after all",
             hint="The next tick goes on behind it.",
             app=self.app,
@@ -266,7 +266,7 @@ class StoreManifests(Manifests):
         theirs: dict[str, str] = body["identity"]
         if (theirs["app"], theirs["log"]) != (self.app, self._log_id):
             whose = f'app "{theirs["app"]}"' if theirs["app"] != self.app else "an app of another log"
-            raise StateRefused(
+            raise ObjectStoreRefused(
                 f"the state at {self.commits.store.shown} is that of {whose}",
                 detail="State is derived from one log, and belongs to one app.",
                 hint="Give each app an address of its own.",

@@ -19,7 +19,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from headwater.errors import StateUnavailable
+from headwater.errors import ObjectStoreUnavailable
 from headwater.views.state.remote.commit_log import CommitLog, CommitPosition, CommitsFound, Overtaken
 from tests.unit.objects.memory_store import MemoryStore
 
@@ -47,10 +47,10 @@ class HeldUpStore(MemoryStore):
         luck = self.chance.random()
         if luck < self.trouble / 2 and may_come_late:
             self.late.append(change)
-            raise StateUnavailable("no answer: the request is late")
+            raise ObjectStoreUnavailable("no answer: the request is late")
         answer = change()
         if luck < self.trouble:
-            raise StateUnavailable("no answer: it was lost")
+            raise ObjectStoreUnavailable("no answer: it was lost")
         scheduler.switch()  # between the effect and the answer too
         return answer
 
@@ -127,7 +127,7 @@ class Process:
                 self.take_over()
                 while True:
                     self.tick()
-            except (Overtaken, StateUnavailable):
+            except (Overtaken, ObjectStoreUnavailable):
                 if self.store.chance.random() < 0.3:  # on another machine: it knows nothing
                     self.known, self.files, self.kept = CommitPosition(), [], []
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.errors import Fenced, StateRefused, StateUnavailable
+from headwater.errors import Fenced, ObjectStoreRefused, ObjectStoreUnavailable
 from headwater.log.home import Log
 from headwater.objects.folder_store import FolderStore
 from headwater.objects.object_address import ObjectAddress
@@ -163,7 +163,7 @@ class Interrupted(FolderStore):
         self.late = lambda: FolderStore.create(self, name, data)
         if effect == "at once":
             self.late()
-        raise StateUnavailable("no answer")
+        raise ObjectStoreUnavailable("no answer")
 
 
 @pytest.mark.parametrize(("effect", "expected"), [("at once", 2), ("never", 1)])
@@ -176,9 +176,9 @@ def test_what_became_of_a_commit_that_was_not_answered_is_found_out(
     tick(one, 1, epoch)
     store.effect = effect
 
-    with pytest.raises(StateUnavailable, match="no answer"):
+    with pytest.raises(ObjectStoreUnavailable, match="no answer"):
         tick(one, 2, epoch)
-    with pytest.raises(StateUnavailable, match="what became of the last commit"):
+    with pytest.raises(ObjectStoreUnavailable, match="what became of the last commit"):
         tick(one, 2, epoch)
     settled = one.settle()
     then = one.tick()
@@ -194,13 +194,13 @@ def test_a_commit_that_arrives_late_is_the_one_that_counts(machine: Machine, tmp
     epoch = one.take_over()
     tick(one, 1, epoch)
     store.effect = "later"
-    with pytest.raises(StateUnavailable, match="no answer"):
+    with pytest.raises(ObjectStoreUnavailable, match="no answer"):
         tick(one, 2, epoch)
     assert one.settle()
     assert one.tick() == 1
 
     store.late()
-    with pytest.raises(StateUnavailable, match="an earlier commit of tick 2 has arrived"):
+    with pytest.raises(ObjectStoreUnavailable, match="an earlier commit of tick 2 has arrived"):
         tick(one, 2, epoch)
 
     assert one.settle()
@@ -242,9 +242,9 @@ def test_state_of_another_app_or_another_log_is_refused(machine: Machine, tmp_pa
     machine("one").take_over()
     address = ObjectAddress.parse(f"file://{tmp_path}/state")
     with Log(tmp_path / "other") as log:
-        with pytest.raises(StateRefused, match='is that of app "shop"') as another_app:
+        with pytest.raises(ObjectStoreRefused, match='is that of app "shop"') as another_app:
             StoreManifests(log.catalog, "bakery", address, log_id="7f").take_over()
-        with pytest.raises(StateRefused, match="is that of an app of another log"):
+        with pytest.raises(ObjectStoreRefused, match="is that of an app of another log"):
             StoreManifests(log.catalog, "shop", address, log_id="8e").take_over()
 
     assert "Give each app an address of its own." in str(another_app.value)
@@ -254,14 +254,14 @@ def test_an_app_does_not_change_where_its_state_is_in_silence(machine: Machine, 
     one = machine("one")
     epoch = one.take_over()
     tick(one, 1, epoch)
-    with pytest.raises(StateRefused, match='the state of app "shop" is at file://'):
+    with pytest.raises(ObjectStoreRefused, match='the state of app "shop" is at file://'):
         Manifests(one.catalog, "shop").take_over()
     elsewhere = ObjectAddress.parse(f"file://{tmp_path}/empty")
-    with pytest.raises(StateRefused, match="is not the one that this app knows"):
+    with pytest.raises(ObjectStoreRefused, match="is not the one that this app knows"):
         StoreManifests(one.catalog, "shop", elsewhere, log_id="7f").take_over()
 
     with Log(tmp_path / "local") as log:
         local = Manifests(log.catalog, "shop")
         local.commit(Manifest(1, local.take_over()))
-        with pytest.raises(StateRefused, match="has run with its state in the home, up to tick 1"):
+        with pytest.raises(ObjectStoreRefused, match="has run with its state in the home, up to tick 1"):
             StoreManifests(log.catalog, "shop", elsewhere, log_id="7f").take_over()
