@@ -20,11 +20,13 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.main import app as command_line
+from headwater.errors import Fenced
 from headwater.kafka.kafka_log import KafkaLog
 from headwater.log.contract import EventLog
 from headwater.log.home import Log
 from headwater.log.table import declare_table
 from headwater.upkeep.log_mirror import LogMirror
+from headwater.upkeep.mirror_position import promote
 from tests.services.kafka_broker import KafkaBroker
 from tests.waiting import eventually
 
@@ -122,6 +124,21 @@ def test_a_mirror_that_is_killed_goes_on_where_it_was(address: str, tmp_path: Pa
     assert (last.exit_code, json.loads(last.stdout)["equal"]) == (0, True), last.output
     with KafkaLog(address) as target:
         assert sorted(row["id"] for row in target.get_topic("orders").rows()) == list(range(count))
+
+
+def test_a_mirror_to_kafka_that_stalls_over_a_promotion_writes_nothing(address: str, tmp_path: Path) -> None:
+    with Log(tmp_path / "home") as source, KafkaLog(address) as target, KafkaLog(address) as other:
+        orders = source.topic("orders", "x INT")
+        orders.append([{"x": 1}])
+        stalled = LogMirror(source, target)
+        stalled.catch_up()
+        orders.append([{"x": 2}])
+
+        assert [each.epoch for each in promote(other)] == [2]
+        with pytest.raises(Fenced, match="no copy any more"):
+            stalled.catch_up()
+        other.get_topic("orders").append([{"x": 7}])
+        assert [row["x"] for row in other.get_topic("orders").rows()] == [1, 7]
 
 
 def test_a_home_forwards_when_it_is_online(kafka: KafkaBroker, address: str, tmp_path: Path) -> None:

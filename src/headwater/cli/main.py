@@ -141,6 +141,7 @@ app.command("maintain", rich_help_panel=CARE)(check_commands.maintain)
 app.add_typer(backup_commands.app, name="backup", rich_help_panel=CARE)
 app.command("restore", rich_help_panel=CARE)(backup_commands.restore)
 app.command("mirror", rich_help_panel=CARE)(mirror_commands.mirror)
+app.command("promote", rich_help_panel=CARE)(mirror_commands.promote)
 app.command("migrate", rich_help_panel=CARE)(mirror_commands.migrate)
 
 

@@ -6,9 +6,9 @@ Invariants: a batch of rows and the position behind it in the source are one tra
 is killed goes on where it was: nothing is missing and nothing there twice. Of two mirrors of the same topics one is
 refused. ``follow`` waits for a log that does not answer, and goes on when it is back. Rows keep their columns, their
 keys, deletions, event times and metadata; the rows of a key keep their order, and of a topic without a key those of a
-partition. A topic that has rows of other origin is refused.
-Not here: what a log stores of a position (``log/commits/stored_positions.py``), comparing (``log_checksum.py``).
-Read next: ``log_checksum.py``; ``docs/mirror.md``.
+partition. A topic that has rows of other origin is refused, and one that was promoted.
+Not here: what is stored of a position, and promotion (``mirror_position.py``); comparing (``log_checksum.py``).
+Read next: ``mirror_position.py``, ``log_checksum.py``; ``docs/mirror.md``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from headwater.log.schema.normalization import WEIGHT
 from headwater.log.topic import Topic
 from headwater.log.topic_settings import FOREVER
 from headwater.upkeep.log_checksum import checksum_of, same_columns
+from headwater.upkeep.mirror_position import MirrorPosition, position_name, refuse_promoted
 
 ROWS_MAX = 20_000  # in one transaction of the target
 WAIT_S = 1.0
@@ -219,10 +220,11 @@ class _TopicCopy:
         self.source = source
         self.target = target
         self.rows = 0
-        self._reader = f"mirror {identity}/{source.name}/{source.id}"
-        self._at: dict[int, str | None] = {}
+        self._place = f"{identity}/{source.name}/{source.id}"
+        self._at: dict[int, MirrorPosition | None] = {}
         self.find_positions()
-        if any(target.end_offsets().values()) and not any(self._at.values()):
+        origins = {at.source for at in self._at.values() if at is not None}
+        if origins - {self._place} or (any(target.end_offsets().values()) and not origins):
             raise DeclarationConflict(
                 f'topic "{target.name}" of the log at {target.log.shown} has rows, and not from this source',
                 hint="Mirror into a log that has no topic of this name.",
@@ -231,16 +233,16 @@ class _TopicCopy:
 
     def find_positions(self) -> None:
         """See how far the copy is, as the target knows it."""
+        log, name = self.target.log, self.target.name
         numbers = range(self.source.settings.partitions)
-        self._at = {number: self.target.log.stored_position(self._name(number)) for number in numbers}
-
-    def _name(self, number: int) -> str:
-        return f"{self._reader}/{number}"
+        self._at = {number: MirrorPosition.find(log, name, number) for number in numbers}
+        for position in self._at.values():
+            refuse_promoted(log, name, position)
 
     def positions(self) -> dict[int, int]:
         """The offset of each partition up to which it was copied."""
         starts = self.source.start_offsets()
-        return {number: max(starts[number], int(at or 0)) for number, at in self._at.items()}
+        return {number: max(starts[number], at.offset if at else 0) for number, at in self._at.items()}
 
     def left(self, ends: Mapping[int, int]) -> int:
         """How many offsets are still to be copied."""
@@ -261,16 +263,20 @@ class _TopicCopy:
             yield batch.num_rows
 
     def _copy(self, number: int, batch: Batch) -> None:
-        before, after = self._at[number], str(batch.next_offset)
+        before, log, name = self._at[number], self.target.log, self.target.name
+        after = MirrorPosition(self._place, batch.next_offset)
         try:
-            with self.target.log.transaction() as t:
+            with log.transaction() as t:
                 self._rows(t, number, batch.data)
-                t.store_position(self._name(number), before=before, after=after)
+                said = None if before is None else str(before)
+                t.store_position(position_name(name, number), before=said, after=str(after))
         except PositionMoved:
+            there = MirrorPosition.find(log, name, number)
+            refuse_promoted(log, name, there)
             # Of a commit to Kafka the answer may have been lost: then the position is where this one has put it.
-            if isinstance(self.target.log, Log) or self.target.log.stored_position(self._name(number)) != after:
+            if isinstance(log, Log) or there != after:
                 raise Fenced(
-                    f'another process mirrors topic "{self.source.name}" to the log at {self.target.log.shown}',
+                    f'another process mirrors topic "{self.source.name}" to the log at {log.shown}',
                     hint="Stop one of the two.",
                 ) from None
         self._at[number] = after

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli.main import app as command_line
-from headwater.errors import DeclarationConflict, Fenced, UnknownTopic
+from headwater.errors import DeclarationConflict, Fenced, Misuse, UnknownTopic
 from headwater.log.table import declare_table
 from headwater.upkeep.log_checksum import checksum_of
 from headwater.upkeep.log_mirror import LogMirror
+from headwater.upkeep.mirror_position import PromotedTopic, promote
 
 
 @pytest.fixture
@@ -79,6 +80,62 @@ def test_of_two_mirrors_one_is_told(logs: tuple[hw.Log, hw.Log]) -> None:
         other.catch_up()
 
     assert [row["x"] for row in target.get_topic("orders").rows()] == [1]
+
+
+def test_a_mirror_that_stalls_over_a_promotion_writes_nothing(
+    logs: tuple[hw.Log, hw.Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = logs
+    orders = source.topic("orders", "x INT", partitions=2)
+    orders.append([{"x": 1}], partition=1)
+    stalled = LogMirror(source, target)
+    stalled.catch_up()
+    orders.append([{"x": 2}], partition=1)
+    transaction = target.transaction
+
+    def transaction_later() -> object:  # between the look at the position and the commit
+        monkeypatch.undo()
+        assert promote(target) == [PromotedTopic("orders", 2, {0: 0, 1: 1})]
+        assert promote(target) == [PromotedTopic("orders", 2, {0: 0, 1: 1})]  # again: nothing more
+        return transaction()
+
+    monkeypatch.setattr(target, "transaction", transaction_later)
+    with pytest.raises(Fenced, match=r'topic "orders" .* is no copy any more'):
+        stalled.catch_up()
+    orders.append([{"x": 3}], partition=0)  # a partition that had no row of a mirror yet
+    with pytest.raises(Fenced, match="no copy any more"):
+        stalled.catch_up()
+    with pytest.raises(Fenced, match="no copy any more"):
+        LogMirror(source, target)
+    target.get_topic("orders").append([{"x": 7}], partition=0)
+    assert sorted(row["x"] for row in target.get_topic("orders").rows()) == [1, 7]
+
+
+def test_a_promotion_that_was_killed_is_ended_with_the_same_epoch_and_what_is_no_copy_is_refused(
+    tmp_path: Path, logs: tuple[hw.Log, hw.Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = logs
+    source.topic("orders", "x INT", partitions=2).append([{"x": n} for n in range(4)])
+    LogMirror(source, target).catch_up()
+    transactions, transaction = itertools.count(), target.transaction
+
+    def killed_at_the_second() -> object:
+        if next(transactions) == 1:
+            raise KeyboardInterrupt
+        return transaction()
+
+    monkeypatch.setattr(target, "transaction", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        promote(target)
+    monkeypatch.undo()
+
+    target.close()
+    done = CliRunner().invoke(command_line, ["promote", str(tmp_path / "target"), "--json"])
+    assert [each["epoch"] for each in json.loads(done.stdout)["topics"]] == [2]
+    with pytest.raises(Misuse, match="has no topic that a mirror has written"):
+        promote(source)
+    with pytest.raises(UnknownTopic, match='no topic "order"'):
+        promote(source, ["order"])
 
 
 @pytest.mark.parametrize(

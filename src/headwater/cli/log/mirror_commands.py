@@ -1,4 +1,4 @@
-"""``headwater mirror`` and ``headwater migrate``: one log copied into another.
+"""``headwater mirror``, ``headwater promote`` and ``headwater migrate``: one log copied into another.
 
 What it is: the verbs over ``LogMirror``: progress for people, a line of JSON a second for programs.
 Invariants: both may be killed and run again: they go on where they were. ``migrate`` ends with status 0 only when every
@@ -97,6 +97,33 @@ def migrate(source: SourceArgument, to: TargetOption, topics: TopicsOption = "",
         raise typer.Exit(Corruption.exit_status)
 
 
+def promote(
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The copy: a home, or kafka://….", show_default=False)],
+    topics: TopicsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a copy that `headwater mirror` has written a log of its own, when its source is lost or given up.
+
+    No mirror writes to its topics any more, also one that stalled and goes on later. There is no way back.
+
+    [cyan]headwater promote copy[/cyan]
+    [cyan]headwater promote kafka://localhost:9092?prefix=shop. --topics orders --json[/cyan]
+    """
+    from headwater.upkeep.mirror_position import promote as promoted_topics
+
+    with _opened(log, create=False) as opened:
+        found = promoted_topics(opened, _names(topics))
+        if as_json:
+            write_json({"log": opened.shown, "topics": [each.to_dict() for each in found]})
+            return
+        rows = [
+            (each.topic, str(each.epoch), " ".join(f"{number}:{at}" for number, at in each.copied.items()))
+            for each in found
+        ]
+        show_table(["topic", ">epoch", "copied up to (offsets of the source)"], rows)
+        say(f"{opened.shown} is a log of its own: open the apps over it")
+
+
 def _show(copy: LogMirror, found: list[dict[str, Any]], *, fenced: bool, as_json: bool) -> None:
     equal, left_out = all(each["equal"] for each in found), copy.left_out()
     if as_json:
@@ -175,13 +202,18 @@ def _mirrored(
 
     if source.rstrip("/") == to.rstrip("/"):
         raise Misuse(f"the log at {source} cannot be copied into itself", hint="Name another one: --to TARGET.")
-    wanted = [name.strip() for name in topics.split(",") if name.strip()]
     told = _Told(as_json=as_json)
     with _opened(source, create=False) as read, _opened(to, create=True) as written:
         yield (
-            LogMirror(read, written, topics=wanted, on_progress=told, on_waiting=told.waits_for, patient=patient),
+            LogMirror(
+                read, written, topics=_names(topics), on_progress=told, on_waiting=told.waits_for, patient=patient
+            ),
             told,
         )
+
+
+def _names(topics: str) -> list[str]:
+    return [name.strip() for name in topics.split(",") if name.strip()]
 
 
 @contextmanager
