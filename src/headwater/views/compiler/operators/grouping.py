@@ -9,7 +9,7 @@ Read next: ``aggregation.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 
 from sqlglot import exp
@@ -233,21 +233,39 @@ def expand_distinct(
         columns_of |= dict(zip(names, _tagged(call, tag, number), strict=True))
         values.append(names)
     inner.rest = exp.Select(expressions=[named(part, name) for name, part in columns_of.items()])
-    for place, call in enumerate(plain):
-        inner.rest.append("expressions", named(call, f"p__{place}"))
-    inner.rest.set("group", exp.Group(expressions=[part.copy() for part in columns_of.values()]))
+    group_by(inner, columns_of, plain)
     aggregate(inner)
     flow = inner.product({output_name(part): unaliased(part) for part in inner.rest.expressions})
     types = {found.name: found.type for found in block.workshop.types_of(flow)}
 
     alias = block.start_over(flow)
-    known = {canonical(group): column(alias, f"g__{place}") for place, group in enumerate(groups)}
     new_calls: dict[Node, Node] = {}
     for call, names in zip(over_distinct, values, strict=True):
         new_calls[canonical(call)] = _over_values(call, [column(alias, name) for name in names])
+    answer_from_groups(block, alias, groups, plain, new_calls, types)
+    return True
+
+
+def group_by(inner: SelectBlock, columns_of: dict[str, Node], plain: Sequence[Node]) -> None:
+    """Group the flow of an inner query by these columns; the plain aggregates follow what it selects."""
+    for place, call in enumerate(plain):
+        inner.rest.append("expressions", named(call, f"p__{place}"))
+    inner.rest.set("group", exp.Group(expressions=[part.copy() for part in columns_of.values()]))
+
+
+def answer_from_groups(
+    block: SelectBlock,
+    alias: str,
+    groups: Sequence[Node],
+    plain: Sequence[Node],
+    new_calls: dict[Node, Node],
+    types: Mapping[str, str | None],
+) -> None:
+    """Let the block read what an inner query grouped: ``g__N`` for its groups, ``p__N`` for plain aggregates."""
+    known = {canonical(group): column(alias, f"g__{place}") for place, group in enumerate(groups)}
     for place, call in enumerate(plain):
         name = f"p__{place}"
-        new_calls[canonical(call)] = over_one(call, column(alias, "tag"), column(alias, name), types[name])
+        new_calls[canonical(call)] = _over_one(call, column(alias, "tag"), column(alias, name), types[name])
 
     def change(node: Node) -> Node:
         if isinstance(node, exp.Alias | exp.Identifier):
@@ -260,7 +278,6 @@ def expand_distinct(
     assert isinstance(rest, exp.Select)
     block.rest = rest
     block.settle(alias)
-    return True
 
 
 def _call(call: Node) -> Node:
@@ -294,7 +311,7 @@ def _over_values(call: Node, values: list[Node]) -> Node:
     return kind(this=values[0])
 
 
-def over_one(call: Node, tag: Node, value: Node, kind: str | None) -> Node:
+def _over_one(call: Node, tag: Node, value: Node, kind: str | None) -> Node:
     """A plain aggregate read from the one row of its group that has tag 0."""
     test = exp.EQ(this=tag, expression=exp.Literal.number(0))
     only = exp.Case(ifs=[exp.If(this=test, true=value)])

@@ -22,7 +22,7 @@ from headwater.views.compiler.algebra.flow import TableRef
 from headwater.views.compiler.algebra.plan_nodes import Unsupported
 from headwater.views.compiler.algebra.select_block import SelectBlock
 from headwater.views.compiler.algebra.sketches import is_sketch
-from headwater.views.compiler.operators.grouping import over_one, tags
+from headwater.views.compiler.operators.grouping import answer_from_groups, group_by, tags
 from headwater.views.compiler.sql.builtin_functions import aggregate_name
 from headwater.views.compiler.sql.dialect import text
 from headwater.views.compiler.sql.expressions import Node, canonical, column, conjunction, named, output_name, unaliased
@@ -79,9 +79,7 @@ def expand_registers(
     inner.rest = exp.Select(expressions=[named(part, name) for name, part in columns_of.items()])
     for name, witness in witnesses.items():
         inner.rest.append("expressions", named(witness, name))
-    for place, call in enumerate(plain):
-        inner.rest.append("expressions", named(call, f"p__{place}"))
-    inner.rest.set("group", exp.Group(expressions=[part.copy() for part in columns_of.values()]))
+    group_by(inner, columns_of, plain)
     aggregate(inner)
     shown = ", ".join(text(call).replace("`", "") for call in counted)
     for item in inner.items.values():
@@ -91,26 +89,11 @@ def expand_registers(
     types = {found.name: found.type for found in block.workshop.types_of(flow)}
 
     alias = block.start_over(flow)
-    known = {canonical(group): column(alias, f"g__{place}") for place, group in enumerate(groups)}
     new_calls = {
         canonical(call): _of_witnesses(call, column(alias, f"w__{number}"))
         for number, call in enumerate(counted, start=1)
     }
-    for place, call in enumerate(plain):
-        name = f"p__{place}"
-        new_calls[canonical(call)] = over_one(call, column(alias, "tag"), column(alias, name), types[name])
-
-    def change(node: Node) -> Node:
-        if isinstance(node, exp.Alias | exp.Identifier):
-            return node
-        found = new_calls.get(canonical(node)) or known.get(canonical(node))
-        return found.copy() if found is not None else node
-
-    block.rest.set("group", exp.Group(expressions=list(known.values())) if groups else None)
-    rest = block.rest.transform(lambda node: node if isinstance(node, exp.Group) else change(node))
-    assert isinstance(rest, exp.Select)
-    block.rest = rest
-    block.settle(alias)
+    answer_from_groups(block, alias, groups, plain, new_calls, types)
     block.workshop.kept_otherwise.add("registers")
     return True
 
