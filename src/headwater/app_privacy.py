@@ -1,0 +1,50 @@
+"""Personal data of an app: what its topics and views say of people.
+
+What it is: ``AppPrivacy``, a part of what an app declares; ``App`` comes from it.
+Invariants: nothing is stored here: what is personal is declared with topics and views, and looked up.
+Not here: declarations (``log/schema/personal_columns.py``), how they are carried on (``views/privacy``).
+Read next: ``views/privacy/personal_data.py``; ``docs/privacy.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.app_searches import AppSearches
+
+if TYPE_CHECKING:
+    from headwater.log.contract import EventLog
+    from headwater.views.privacy.personal_data import PersonalData
+    from headwater.views.view import View
+
+
+class AppPrivacy(AppSearches):
+    """The personal data of an app."""
+
+    if TYPE_CHECKING:  # of the other half of the app
+
+        @property
+        def log(self) -> EventLog: ...
+        @property
+        def views(self) -> list[View]: ...
+
+    @property
+    def personal_data(self) -> PersonalData:
+        """Which columns of topics and views are personal, and why. See ``docs/privacy.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.table("users", "id BIGINT, email STRING", key="id", privacy={"email": hw.Personal("user_id")})
+        >>> _ = app.view("mails", "SELECT lower(email) AS mail FROM users")
+        >>> app.personal_data.of("mails").mark("mail").subjects
+        ['user_id']
+        """
+        from headwater.views.privacy.personal_data import PersonalData
+
+        return PersonalData(lambda: self.log, lambda: self.views)
+
+    def _of_people(self, title: str, sql: str, people_min: int | None) -> str:
+        """A view's text with the condition that its groups are of so many people."""
+        from headwater.views.privacy.people_min import with_people_min
+
+        return sql if people_min is None else with_people_min(title, sql, people_min, self.personal_data.of)
