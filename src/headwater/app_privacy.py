@@ -8,14 +8,24 @@ Read next: ``views/privacy/personal_data.py``; ``docs/privacy.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from headwater.app_searches import AppSearches
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog
+    from headwater.sinks.runner.declared_sinks import DeclaredSinks
     from headwater.views.privacy.personal_data import PersonalData
     from headwater.views.view import View
+
+
+# Sinks into topics of the log, by their kind: the topic that a sink writes.
+COPIES: dict[str, Callable[[Any], str | None]] = {
+    "topic": lambda handle: handle.sink.name,
+    "replies": lambda handle: f"{handle.sink.service.name}_replies",
+    "constraint": lambda handle: f"{handle.view}_violations",
+}
 
 
 class AppPrivacy(AppSearches):
@@ -27,6 +37,8 @@ class AppPrivacy(AppSearches):
         def log(self) -> EventLog: ...
         @property
         def views(self) -> list[View]: ...
+        @property
+        def sinks(self) -> DeclaredSinks: ...
 
     @property
     def personal_data(self) -> PersonalData:
@@ -41,7 +53,16 @@ class AppPrivacy(AppSearches):
         """
         from headwater.views.privacy.personal_data import PersonalData
 
-        return PersonalData(lambda: self.log, lambda: self.views)
+        return PersonalData(lambda: self.log, lambda: self.views, self._copied_to)
+
+    def _copied_to(self) -> dict[str, list[str]]:
+        """The topics that sinks of this app write, in lower case, each with the views that they carry."""
+        found: dict[str, list[str]] = {}
+        for each in self.sinks:
+            topic = COPIES.get(each.sink.kind, lambda _: None)(each)
+            if topic is not None:
+                found.setdefault(topic.lower(), []).append(each.view)
+        return found
 
     def _of_people(self, title: str, sql: str, people_min: int | None) -> str:
         """A view's text with the condition that its groups are of so many people."""

@@ -131,7 +131,7 @@ ROOMS = {
         "stages": {"compiler", "spark", "state"},
         "event_time": {"compiler", "spark", "source", "state", "stages"},
         "tick": {"compiler", "spark", "state", "stages", "event_time", "source"},
-        "serving": {"compiler", "spark", "state", "stages", "event_time", "tick"},
+        "serving": {"compiler", "privacy", "spark", "state", "stages", "event_time", "tick"},
         "lifecycle": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
         "provenance": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
     },

@@ -41,6 +41,9 @@ class PrivacyRights:
         return self.everything or personal.mask is None or personal.purpose in self.purposes
 
 
+SEES_ALL = PrivacyRights(everything=True)
+
+
 @dataclass(frozen=True)
 class PersonalOrigin:
     """A personal column of a topic, or a declaration of a view."""
@@ -110,6 +113,7 @@ class RelationMarks:
 
 
 NONE = RelationMarks()
+HISTORY_COLUMNS = ("command", "rejected", "tags")
 DEAD_COLUMNS = ("row", "body", "headers", "reason")  # that hold what a row or a message says
 
 
@@ -126,14 +130,27 @@ class PersonalData:
     {'domain': 'hash'}
     """
 
-    def __init__(self, log: Callable[[], EventLog], views: Callable[[], Iterable[View]]) -> None:
+    def __init__(
+        self,
+        log: Callable[[], EventLog],
+        views: Callable[[], Iterable[View]],
+        copied_to: Callable[[], Mapping[str, Iterable[str]]] = dict,
+    ) -> None:
         self._log = log
         self._views = views
+        self._copied_to = copied_to  # topics that sinks write, and the views that they carry
         self._uses: dict[str, dict[str, ColumnUse] | None] = {}  # of views, which are declared once
 
     def of(self, name: str) -> RelationMarks:
         """The marks of a topic, a table or a view."""
         return self._of(name.lower(), {view.name.lower(): view for view in self._views()}, {})
+
+    def every(self) -> dict[str, RelationMarks]:
+        """The marks of every topic and view that has any, by name."""
+        views, known = {view.name.lower(): view for view in self._views()}, dict[str, RelationMarks]()
+        names = [*self._log().topic_names(), *(view.name for view in views.values())]
+        found = {name: self._of(name.lower(), views, known) for name in names}
+        return {name: marks for name, marks in found.items() if marks.columns or marks.rest is not None}
 
     def upstream(self, name: str) -> PersonalMark | None:
         """Everything personal that a topic or view is computed from, topics' records included."""
@@ -149,8 +166,20 @@ class PersonalData:
     def _of(self, name: str, views: Mapping[str, View], known: dict[str, RelationMarks]) -> RelationMarks:
         if name not in known:
             view = views.get(name)
-            known[name] = self._topic(name, views) if view is None else self._view(view, views, known)
+            known[name] = NONE  # a view that reads what its own sink writes
+            known[name] = self._base(name, views, known) if view is None else self._view(view, views, known)
         return known[name]
+
+    def _base(self, name: str, views: Mapping[str, View], known: dict[str, RelationMarks]) -> RelationMarks:
+        """The marks of a topic: as declared, and those of the views that are copied into it."""
+        own = self._topic(name, views)
+        carried = [self._of(view.lower(), views, known) for view in self._copied_to().get(name, ())]
+        origins: frozenset[PersonalOrigin] = frozenset().union(*(marks.origins for marks in carried))
+        if not origins:
+            return own
+        columns = {column: mark for marks in carried for column, mark in marks.columns.items()} | dict(own.columns)
+        shown = frozenset().union(*(marks.unmarked for marks in carried)) if len(carried) == 1 else frozenset()
+        return RelationMarks(columns, PersonalMark(origins), shown, named=len(carried) == 1 and carried[0].named)
 
     def _topic(self, name: str, views: Mapping[str, View]) -> RelationMarks:
         log = self._log()
@@ -160,6 +189,9 @@ class PersonalData:
                 column.lower(): PersonalMark(frozenset({PersonalOrigin(topic.name, column, personal)}))
                 for column, personal in topic.privacy.items()
             }
+            if topic.settings.events:  # commands and tags have values of events
+                whole = PersonalMark(frozenset().union(*(mark.origins for mark in marks.values())))
+                marks = {**dict.fromkeys(HISTORY_COLUMNS, whole), **marks}
             return RelationMarks(marks)
         parts = name.split(".")
         if "late" in parts[1:]:
