@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headwater.log.contract import EventLog
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
     from headwater.views.privacy.personal_data import PersonalData
+    from headwater.views.privacy.privacy_map import PersonalPlace
     from headwater.views.view import View
 
 
@@ -54,6 +55,22 @@ class AppPrivacy(AppSearches):
         from headwater.views.privacy.personal_data import PersonalData
 
         return PersonalData(lambda: self.log, lambda: self.views, self._copied_to)
+
+    def privacy_map(self) -> list[PersonalPlace]:
+        """Where personal data is: each column of each topic and view, its subjects, purposes and mask, and who gets it.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.table("users", "id BIGINT, email STRING", key="id", privacy={"email": hw.Personal("user_id")})
+        >>> _ = app.view("mails", "SELECT lower(email) AS mail FROM users")
+        >>> [(place.relation, place.column, place.comes_from) for place in app.privacy_map()]
+        [('users', 'email', ('users.email',)), ('mails', 'mail', ('users.email',))]
+        """
+        from headwater.sinks.postgres.postgres_serving import ALL_VIEWS
+        from headwater.views.privacy.privacy_map import CarriedTo, privacy_map
+
+        carried = [CarriedTo(each.name, None if each.view == ALL_VIEWS else each.view) for each in self.sinks]
+        return privacy_map(self.personal_data, self.log, self.views, carried)
 
     def _copied_to(self) -> dict[str, list[str]]:
         """The topics that sinks of this app write, in lower case, each with the views that they carry."""

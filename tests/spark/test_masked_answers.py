@@ -287,6 +287,29 @@ def test_equal_values_have_equal_hashes_in_all_places(people: People) -> None:
     assert (row["name"], row["number"], row["country"]) == ("***", None, "DE")
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "people WHERE email = 'marker@x.org'",
+        "people JOIN (SELECT 'marker@x.org' AS email) USING (email)",
+        "people NATURAL JOIN (SELECT 'marker@x.org' AS email)",
+        "people WHERE 'marker@x.org' IN (SELECT email FROM by_mail)",
+        "people WHERE (email, 1) = ('marker@x.org', 1)",
+        "by_mail WHERE email IS NOT NULL",
+    ],
+)
+def test_a_query_cannot_find_out_whether_a_value_is_there(people: People, source: str) -> None:
+    _, server, keys = people
+    asked = {"sql": f"SELECT count(*) AS n FROM {source}"}
+
+    found = {
+        who: server.post("/v1/query", asked, headers={"authorization": f"Bearer {keys[who]}"})["rows"][0]["n"]
+        for who in ("without", "with")
+    }
+
+    assert found["without"] == 0 < found["with"]
+
+
 SPARK_QUERIES = (
     "SELECT email, name, number, _offset FROM users WHERE email LIKE 'marker%' OR id > 0",
     "SELECT * FROM contacts c JOIN people p USING (id) JOIN shouted s USING (id) JOIN unnamed u USING (id)",

@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "app_services": LOG | DERIVED | {"app_declarations", "app_processes", "upkeep"},  # the app itself only by name
     "app_aggregates": LOG | {"aggregates", "views"},
     "app_processes": LOG | {"aggregates", "app_aggregates", "sinks", "views"},
-    "app_privacy": LOG | {"app_searches", "views"},
+    "app_privacy": LOG | {"app_searches", "sinks", "views"},
     "app_searches": LOG | {"app_processes", "searches", "views"},
     "app_declarations": LOG
     | DERIVED
