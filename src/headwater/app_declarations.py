@@ -332,11 +332,12 @@ class AppDeclarations(AppPrivacy):
 
     # What stands beside them
 
-    def sink(self, view: str | View, sink: Sink, *, name: str | None = None) -> SinkHandle:
+    def sink(self, view: str | View, sink: Sink, *, name: str | None = None, mask: bool = False) -> SinkHandle:
         """Declare what carries a view to another system.
 
         It begins with a full copy and then follows tick by tick: in the background under ``run`` and ``start``, and as
-        the last part of ``tick()``. See ``docs/sinks.md``.
+        the last part of ``tick()``. See ``docs/sinks.md``. With ``mask`` it gets masks in place of personal values: see
+        ``docs/privacy.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -352,7 +353,7 @@ class AppDeclarations(AppPrivacy):
                 hint=f'Declare one before it; of a topic or table: app.view("…", "SELECT * FROM {carried}").',
                 view=carried,
             )
-        return self.sinks.declare(carried, sink, name)
+        return self.sinks.declare(carried, sink, name, masked=self.personal_data if mask else None)
 
     def backup(
         self, to: str, *, every: Duration = "1 day", keep: str | None = None, drill: Duration | None = None

@@ -69,7 +69,9 @@ class AppPrivacy(AppSearches):
         from headwater.sinks.postgres.postgres_serving import ALL_VIEWS
         from headwater.views.privacy.privacy_map import CarriedTo, privacy_map
 
-        carried = [CarriedTo(each.name, None if each.view == ALL_VIEWS else each.view) for each in self.sinks]
+        carried = [
+            CarriedTo(each.name, None if each.view == ALL_VIEWS else each.view, each.masked) for each in self.sinks
+        ]
         return privacy_map(self.personal_data, self.log, self.views, carried)
 
     def _copied_to(self) -> dict[str, list[str]]:
@@ -77,7 +79,7 @@ class AppPrivacy(AppSearches):
         found: dict[str, list[str]] = {}
         for each in self.sinks:
             topic = COPIES.get(each.sink.kind, lambda _: None)(each)
-            if topic is not None:
+            if topic is not None and not each.masked:
                 found.setdefault(topic.lower(), []).append(each.view)
         return found
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,31 @@ def test_equal_values_have_equal_hashes_in_all_places(people: People) -> None:
     assert row["email"] == record["email"]
     assert row["email"] in [each["email"] for each in grouped]
     assert (row["name"], row["number"], row["country"]) == ("***", None, "DE")
+
+
+def test_a_masked_sink_gets_masked_rows_and_changes(people: People) -> None:
+    app, server, keys = people
+    home = app.log.home
+    row = server.get("/v1/views/people/rows?key=1", headers={"authorization": f"Bearer {keys['without']}"})["rows"][0]
+
+    states = {sink.name: sink.status() for sink in app.sinks}
+    refused = states.pop("numbers_masked")
+    with sqlite3.connect(f"{home}-people.db") as copy:
+        copied = dict(copy.execute("SELECT id, email FROM people"))
+    with sqlite3.connect(f"{home}-mails.db") as copy:
+        mails = [mail for (mail,) in copy.execute("SELECT email FROM by_mail")]
+    told = str(list(app.get_topic("contacts_masked").rows())).encode().lower()
+    files = b"".join(path.read_bytes() for path in home.parent.glob("home-*.db*")).lower()
+
+    assert {str(each.state) for each in states.values()} == {"following"}
+    assert (str(refused.state), refused.error["message"]) == (
+        "stopped",
+        'a masked copy of view "numbers" has no key: number would be masked by null',
+    )
+    assert (copied[1], len(copied)) == (row["email"], 2)
+    assert sorted(mails) == sorted(copied.values())
+    assert b"***" in told
+    assert not [value for value in VALUES if value in files + told]
 
 
 @pytest.mark.parametrize(
