@@ -63,7 +63,7 @@ def router(state: ServerState) -> APIRouter:
             "rows_max": limit,
             "bytes_max": settings.query_bytes_max,
             "kind": accepted(accept),
-            "hidden": await state.read(state.masked.hidden, reader),
+            "hidden": {} if reader.privacy.everything else await state.read(state.masked.hidden, reader),
         }
         began = time.monotonic()
         token = await state.awaited(asked.at_least, seconds) if asked.at_least else None

@@ -108,8 +108,9 @@ def router(state: ServerState) -> APIRouter:
 
         came = await state.until(look, wait)
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
-        masked = await state.read(lambda: [state.masked.table(reader, view, table) for table in tables])
-        return _listed(view, following, masked)
+        if not reader.privacy.everything:
+            tables = await state.read(lambda: [state.masked.table(reader, view, table) for table in tables])
+        return _listed(view, following, tables)
 
     @routes.get("/v1/views/{view}/why", dependencies=[*looks, Depends(needs("consume", about="all"))])
     async def why(

@@ -129,7 +129,9 @@ def router(state: ServerState) -> APIRouter:
             return await state.write(workers.take, found, group, asked) or None
 
         messages = await state.until(look, asked.wait, LOOK_AGAIN_S)
-        rows = await state.read(lambda: [state.masked.row(reader, topic, message.row) for message in messages or []])
+        rows = [dict(message.row) for message in messages or []]
+        if rows and not reader.privacy.everything:
+            rows = await state.read(lambda: [state.masked.row(reader, topic, row) for row in rows])
         return _taken(messages or [], rows, asked)
 
     @routes.post(f"{prefix}/ack")
