@@ -14,24 +14,29 @@ NOBODY = PrivacyRights()
 @pytest.fixture
 def app(tmp_path):
     with hw.App("shop", home=tmp_path / "home") as app:
-        app.table(
-            "users",
-            "id BIGINT, email STRING, Name STRING, country STRING, address STRUCT<street: STRING, city: STRING>",
-            key="id",
-            privacy={
-                "id": hw.Personal("user_id"),
-                "email": hw.Personal("user_id", by="id", purpose="billing", mask="hash"),
-                "Name": hw.Personal("user_id", by="id", mask="redact"),
-                "address": hw.Personal("user_id", by="id", purpose="shipping", mask="null"),
-            },
-        )
-        app.table(
-            "orders",
-            "id BIGINT, user_id BIGINT, mail STRING, amount DOUBLE",
-            key="id",
-            privacy={"user_id": hw.Personal("user_id")},
-        )
+        declared(app)
         yield app
+
+
+def declared(app: hw.App) -> None:
+    """Users with personal columns, and orders."""
+    app.table(
+        "users",
+        "id BIGINT, email STRING, Name STRING, country STRING, address STRUCT<street: STRING, city: STRING>",
+        key="id",
+        privacy={
+            "id": hw.Personal("user_id"),
+            "email": hw.Personal("user_id", by="id", purpose="billing", mask="hash"),
+            "Name": hw.Personal("user_id", by="id", mask="redact"),
+            "address": hw.Personal("user_id", by="id", purpose="shipping", mask="null"),
+        },
+    )
+    app.table(
+        "orders",
+        "id BIGINT, user_id BIGINT, mail STRING, amount DOUBLE",
+        key="id",
+        privacy={"user_id": hw.Personal("user_id")},
+    )
 
 
 # The query; the masks of its columns; the columns that are personal and have no mask.
