@@ -117,6 +117,7 @@ ROOMS = {
         "event_time": {"schema", "storage", "catalog"},
         "groups": {"schema", "storage", "catalog", "commits"},
         "maintenance": {"schema", "storage", "catalog", "commits", "event_time", "groups"},
+        "erasure": {"schema", "storage", "catalog", "commits", "groups", "maintenance"},
     },
     "views": {
         "compiler": set(),

@@ -444,10 +444,11 @@ def _close(reference: weakref.ref[Log]) -> None:
 
 def _tables() -> tuple[str, ...]:
     from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
+    from headwater.log.erasure.erasure_records import TABLES_ERASURES
     from headwater.log.groups.consumer import TABLES_CONSUMERS
     from headwater.log.groups.readers import TABLES_READERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
     groups = (TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_ERASURES, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)

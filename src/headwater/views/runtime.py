@@ -26,6 +26,7 @@ from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfR
 from headwater.log.contract import EventLog
 from headwater.log.token import AtLeast, Token
 from headwater.views.compiler.frontend.query_tables import tables_in
+from headwater.views.lifecycle.erasure_follower import ErasureFollower
 from headwater.views.lifecycle.liveness import LivenessReporter
 from headwater.views.serving.change_feed import ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
@@ -133,6 +134,7 @@ class AppRuntime:
             store = state_store(self.folder, self.log, self.spark, self.manifests, self.state)
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
+            self._engine.before_tick = ErasureFollower(self._engine, self.log, self.spark, self.scratch).follow
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, home.files, self.java_log)
             self._clear_scratch()
         return self._engine
@@ -149,9 +151,8 @@ class AppRuntime:
 
     def _clear_scratch(self) -> None:
         """Remove what processes before this one left. One that still runs is shut out by now."""
-        for left in self.folder.glob("scratch/*"):
-            if left != self.scratch:
-                shutil.rmtree(left, ignore_errors=True)
+        for left in {*self.folder.glob("scratch/*")} - {self.scratch}:
+            shutil.rmtree(left, ignore_errors=True)
 
     # Ticking
 
@@ -374,8 +375,7 @@ class AppRuntime:
         """A view's rows after a tick, or at a moment."""
         kept = self.manifests.kept()
         if isinstance(as_of, dt.datetime):
-            moment = to_us(as_of)
-            ticks = [tick for tick, committed_us in kept if committed_us <= moment]
+            ticks = [tick for tick, committed_us in kept if committed_us <= to_us(as_of)]
         else:
             ticks = [tick for tick, _ in kept if tick == as_of]
         manifest = self.manifests.at(ticks[-1]) if ticks else None
