@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.log.home import Log
     from headwater.log.producer import Producer
     from headwater.log.schema.event_metadata import Metadata
+    from headwater.log.schema.personal_columns import Personal
     from headwater.log.token import Token
     from headwater.log.topic import Topic
     from headwater.patterns.pattern_builder import pattern
@@ -34,6 +35,7 @@ __all__ = [
     "HeadwaterError",
     "Log",
     "Metadata",
+    "Personal",
     "Producer",
     "Token",
     "Topic",
@@ -55,6 +57,7 @@ _DEFINED_IN = {
     "HeadwaterError": "headwater.errors",
     "Log": "headwater.log.home",
     "Metadata": "headwater.log.schema.event_metadata",
+    "Personal": "headwater.log.schema.personal_columns",
     "Producer": "headwater.log.producer",
     "Token": "headwater.log.token",
     "Topic": "headwater.log.topic",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
@@ -226,7 +227,7 @@ class KafkaTopic(KafkaTopicReader):
             "name": self.name,
             "schema": to_ddl(row.schema),
             "schema_version": row.version,
-            "settings": {name: getattr(row.settings, name) for name in row.settings.__dataclass_fields__},
+            "settings": asdict(row.settings),
             "created_at": format_us(row.created_us),
             "dropped_rows": 0,
             "partitions": [

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headwater.log.groups.worker import WorkerOptions
     from headwater.log.home import Log
     from headwater.log.schema.event_metadata import Metadata
+    from headwater.log.schema.personal_columns import Personal
     from headwater.log.storage.file_listing import Range
     from headwater.log.storage.wake import Waker
     from headwater.log.token import Token
@@ -110,6 +111,8 @@ class EventTopic(Protocol):
     def settings(self) -> TopicSettings: ...
     @property
     def schema(self) -> pa.Schema: ...
+    @property
+    def privacy(self) -> dict[str, Personal]: ...
     @property
     def schema_version(self) -> int: ...
     @property

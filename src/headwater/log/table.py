@@ -21,6 +21,7 @@ from headwater.log.commits.value_versions import values_of
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.normalization import WEIGHT
+from headwater.log.schema.personal_columns import Personal
 from headwater.log.schema.row_conversion import to_batches, to_rows
 from headwater.log.table_reader import TableReader
 from headwater.log.token import Token
@@ -84,6 +85,11 @@ class Table:
     def schema(self) -> pa.Schema:
         """The columns that were declared, in the latest version."""
         return self._schema_pair()[0]
+
+    @property
+    def privacy(self) -> dict[str, Personal]:
+        """The personal columns, each with its declaration; empty where none are declared."""
+        return dict(self.topic.settings.privacy)
 
     def upsert(
         self,

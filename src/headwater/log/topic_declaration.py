@@ -22,6 +22,7 @@ from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.schema.clock_correction import with_clock_columns
 from headwater.log.schema.evolution import evolve
 from headwater.log.schema.normalization import WEIGHT, normalize_schema
+from headwater.log.schema.personal_columns import Personal, resolved
 from headwater.log.storage.routing import check_key_type
 from headwater.log.topic_settings import FOREVER, TopicSettings, check_name, declared
 
@@ -79,7 +80,7 @@ class WantedTopic:
             settings = TopicSettings(**self.changes)
             wanted = with_clock_columns(self.schema, settings)
             check_columns_exist(wanted, settings)
-            return settings, _with_not_null(wanted, settings)
+            return _with_privacy(settings, _with_not_null(wanted, settings))
         if row.is_multiset != self.multiset:
             raise _other_kind(row)
         for setting in FOREVER:
@@ -88,8 +89,9 @@ class WantedTopic:
         wanted = _with_not_null(with_clock_columns(self.schema, row.settings), row.settings)
         settings = row.settings.with_changes(dict(self.changes))
         if any(earlier.equals(wanted) for earlier in row.schemas.values()):
-            return settings, row.schema
-        return settings, evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
+            return _with_privacy(settings, row.schema)
+        grown = evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
+        return _with_privacy(settings, grown)
 
 
 class DeclaredTopic:
@@ -127,6 +129,11 @@ class DeclaredTopic:
     def schema(self) -> pa.Schema:
         """The columns, in the latest version."""
         return self._row.schema
+
+    @property
+    def privacy(self) -> dict[str, Personal]:
+        """The personal columns, each with its declaration; empty where none are declared."""
+        return dict(self._row.settings.privacy)
 
     @property
     def schema_version(self) -> int:
@@ -211,6 +218,11 @@ def check_columns_exist(schema: pa.Schema, settings: TopicSettings) -> None:
                 f'event_time "{settings.event_time}" is {kind}, not a time',
                 hint="Use a TIMESTAMP, TIMESTAMP_NTZ or DATE column.",
             )
+
+
+def _with_privacy(settings: TopicSettings, schema: pa.Schema) -> tuple[TopicSettings, pa.Schema]:
+    """The settings with each personal column's id filled in, once the columns are known."""
+    return settings.with_changes({"privacy": resolved(settings.privacy, schema)}), schema
 
 
 def _with_not_null(schema: pa.Schema, settings: TopicSettings) -> pa.Schema:

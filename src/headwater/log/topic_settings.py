@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict
 
 from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration
 from headwater.hints import closest
+from headwater.log.schema.personal_columns import Personal, declared_privacy
 
 Fsync = Literal["always", "interval", "never"]
 Overflow = Literal["keep", "drop", "block"]
@@ -81,6 +82,7 @@ class TopicSettings:
     values: ValueForm | None = None  # what messages of a log on Kafka hold; the embedded log has its own form
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
     events: bool = False  # a history of events: complete for ever, and written through its event store alone
+    privacy: Mapping[str, Personal] = field(default_factory=dict)  # personal columns; none without a declaration
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
@@ -175,12 +177,13 @@ class TopicSettings:
     def from_json(text: str) -> TopicSettings:
         """The settings of a catalog's text."""
         values = json.loads(text)
-        known = {field.name for field in fields(TopicSettings)}
+        known = {each.name for each in fields(TopicSettings)}
         values = {name: value for name, value in values.items() if name in known}
         clock = values.get("clock")
         tuples: dict[str, Any] = {name: tuple(values.get(name) or ()) for name in ("key", "ordered_by")}
         tuples["clock"] = None if clock is None else tuple(clock)
-        return TopicSettings(**{**values, **tuples})
+        personal = {column: Personal.from_dict(each) for column, each in (values.get("privacy") or {}).items()}
+        return TopicSettings(**{**values, **tuples, "privacy": personal})
 
     def with_changes(self, changes: dict[str, Any]) -> TopicSettings:
         """The same settings with some changed."""
@@ -188,7 +191,7 @@ class TopicSettings:
 
 
 # The names that a declaration may use.
-SETTING_NAMES = tuple(sorted(_DECLARED_AS.get(field.name, field.name) for field in fields(TopicSettings)))
+SETTING_NAMES = tuple(sorted(_DECLARED_AS.get(each.name, each.name) for each in fields(TopicSettings)))
 
 
 class TableOptions(TypedDict, total=False):
@@ -217,6 +220,7 @@ class TableOptions(TypedDict, total=False):
     group_expiry: Duration | None
     values: ValueForm | None
     captured_by: str | None
+    privacy: Mapping[str, Personal]
 
 
 class TopicOptions(TableOptions, total=False):
@@ -258,6 +262,8 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
         if name in values:
             given = values[name]
             values = {**values, name: () if given is None else (given,) if isinstance(given, str) else tuple(given)}
+    if "privacy" in values:
+        values = {**values, "privacy": declared_privacy(values["privacy"])}
     if values.get("clock") is not None:
         values = {**values, "clock": tuple(values["clock"])}
     return values

@@ -94,6 +94,7 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
             ("key", ", ".join(settings["key"]) or None),
             ("event time", settings["event_time"]),
             ("watermark", times and f"{times['watermark']}{' (idle)' if times['idle'] else ''}"),
+            ("personal", ", ".join(map(_personal, settings["privacy"].items())) or None),
             ("created", description["created_at"]),
             ("fsync", f"{fsync}, {show_duration_ms(settings['fsync_interval_ms'])}" if fsync == "interval" else fsync),
             ("retention", ", ".join(retention).replace("at most, ", "at most ")),
@@ -129,6 +130,13 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
     if groups:
         lines = [(each["group"], each["kind"], len(each["members"]), f"{each['lag_total']:,}") for each in groups]
         show_table(["group", "kind", ">members", ">lag"], lines)
+
+
+def _personal(declared: tuple[str, dict[str, Any]]) -> str:
+    column, personal = declared
+    words = [personal["subject"] if personal["by"] == column else f"{personal['subject']} in {personal['by']}"]
+    words += [f"{name} {personal[name]}" for name in ("purpose", "mask") if personal[name]]
+    return f"{column} ({', '.join(words)})"
 
 
 @app.command("append")
