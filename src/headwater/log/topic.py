@@ -205,7 +205,9 @@ class Topic(TopicPartitions):
             return self.appender.append_once(batch, request_id, identity, deleted, partition, expected)
         return self.appender.append(batch, identity, deleted, partition, expected)
 
-    def _without_erased(self, batch: pa.RecordBatch, deleted: bool | pa.Array) -> tuple[pa.RecordBatch, bool | pa.Array]:
+    def _without_erased(
+        self, batch: pa.RecordBatch, deleted: bool | pa.Array
+    ) -> tuple[pa.RecordBatch, bool | pa.Array]:
         """What a capture brings, without people who were erased."""
         from headwater.log.erasure.log_erasure import KeptOut
 

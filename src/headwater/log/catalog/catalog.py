@@ -208,7 +208,7 @@ class Catalog:
         return problems
 
     def vacuum(self) -> bool:
-        """Write the file anew, so that nothing is left of rows that are gone; False while a reader keeps the old log."""
+        """Write the file anew, so that nothing is left of rows that are gone; False while the old log is read."""
         db = self._live()
         with self._lock, self.translated():
             return rewritten(db)

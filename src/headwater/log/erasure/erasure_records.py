@@ -109,7 +109,9 @@ class ErasureRecords:
 
     def in_phase(self, phase: str) -> list[ErasureRecord]:
         """The records in a phase, oldest first."""
-        return [_record(row) for row in self.catalog.read("SELECT * FROM erasures WHERE phase = ? ORDER BY id", (phase,))]
+        return [
+            _record(row) for row in self.catalog.read("SELECT * FROM erasures WHERE phase = ? ORDER BY id", (phase,))
+        ]
 
     def people(self, subject: str) -> list[ErasedPeople]:
         """Everybody of a subject who was erased, by salt."""

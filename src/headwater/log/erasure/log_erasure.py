@@ -12,14 +12,13 @@ Read next: ``segment_erasure.py``.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.errors import Misuse, UnknownTopic
+from headwater.errors import Misuse
 from headwater.hints import suggestion
 from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.erasure.erasure_records import LOG, ErasureRecord, ErasureRecords
@@ -87,6 +86,7 @@ class LogErasure:
             for number in range(topic.settings.partitions):
                 done += erase_partition(topic, number, rules, self.people)
             found.append(ErasedTopic(topic.name, not topic.privacy, done))
+        self.log.catalog.vacuum()
         return found
 
     def _letters_in_catalog(self) -> None:

@@ -66,7 +66,9 @@ class PersonalRows:
     [{'id': None, 'name': None, 'page': 'a'}, {'id': 8, 'name': 'Bob', 'page': 'b'}]
     """
 
-    def __init__(self, rules: Sequence[PersonalRule], strict: Iterable[str] = (), letters_of: Sequence[str] = ()) -> None:
+    def __init__(
+        self, rules: Sequence[PersonalRule], strict: Iterable[str] = (), letters_of: Sequence[str] = ()
+    ) -> None:
         self.rules = tuple(rules)
         self.strict = frozenset(strict)  # columns that take no null
         self.letters_of = tuple(letters_of)  # of a topic of dead letters: the topics whose rows are in them

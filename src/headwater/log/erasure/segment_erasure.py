@@ -34,13 +34,7 @@ from headwater.log.storage.active_segment import FrameRange
 from headwater.log.storage.file_descriptors import open_file
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
-from headwater.log.storage.sealed_segment import (
-    SealedSegment,
-    appended_of,
-    offsets_of,
-    producer_of,
-    write_sealed,
-)
+from headwater.log.storage.sealed_segment import SealedSegment, appended_of, offsets_of, producer_of, write_sealed
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
@@ -57,9 +51,7 @@ class ErasedPartition:
     archived: int = 0  # files of the archive that were rewritten
 
     def __add__(self, other: ErasedPartition) -> ErasedPartition:
-        return ErasedPartition(
-            self.rows + other.rows, self.segments + other.segments, self.archived + other.archived
-        )
+        return ErasedPartition(self.rows + other.rows, self.segments + other.segments, self.archived + other.archived)
 
 
 def find_in_partition(topic: Topic, number: int, rules: Sequence[PersonalRows], people: ErasedPeople) -> int:
@@ -93,6 +85,13 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople)
             break
         topic.partition(number).roll()
         seal_closed(topic, number, wait=True)
+    else:
+        raise Conflict(
+            f'rows of the person are appended to topic "{topic.name}" while they are being erased',
+            hint="Stop what writes them, and run the same line again.",
+            topic=topic.name,
+        )
+    seal_closed(topic, number, wait=True)  # also the Arrow form that a killed sealing left beside the sealed one
     directory = partition_directory(topic, number)
     with maintenance_lock(directory, wait=True):
         if is_held(topic.log.home):
@@ -114,9 +113,7 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople)
 class _Rewriting:
     """One run over one partition. The caller holds the maintenance lock."""
 
-    def __init__(
-        self, topic: Topic, number: int, directory: Path, rules: PersonalRows, people: ErasedPeople
-    ) -> None:
+    def __init__(self, topic: Topic, number: int, directory: Path, rules: PersonalRows, people: ErasedPeople) -> None:
         self.topic = topic
         self.number = number
         self.directory = directory
@@ -145,7 +142,7 @@ class _Rewriting:
             event_time=self.row.settings.event_time,
             files=log.files,
             suffix=next_suffix([old]),
-            compacted=old.compacted,
+            compacted=old.compacted or any(rule.removes for rule in self.rules.rules),  # may have gaps
             metadata=old.has_metadata,
         )
         marks = log.registry.append_marks(self.topic.id, old)

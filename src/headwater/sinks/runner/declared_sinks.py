@@ -20,7 +20,7 @@ from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.sink_runner import SinkRunner
 from headwater.sinks.runner.sink_status import SinkStatus
 from headwater.sinks.runner.sink_task import SinkTask
-from headwater.sinks.sink import Sink
+from headwater.sinks.sink import Leftover, Sink
 from headwater.views.serving.view_reader import ViewReader
 from headwater.views.view_declaration import caller
 
@@ -156,6 +156,10 @@ class DeclaredSinks:
         runner = self.runner
         runner.sync()
         return [task.status for task in runner.tasks.values()]
+
+    def forget(self) -> list[tuple[str, Leftover | None]]:
+        """After an erasure: of each sink, what its system keeps of rows that have left."""
+        return [(name, task.forget()) for name, task in self.runner.tasks.items()]
 
     def ticked(self, *, sync: bool) -> None:
         """``app.tick()`` has committed a tick."""

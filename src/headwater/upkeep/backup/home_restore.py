@@ -34,12 +34,14 @@ from headwater.errors import CorruptSegment, Misuse
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.home_folder import FORMAT_FILE, make_home
 from headwater.log.commits.cut_numbers import FILE as CUT_NUMBER
+from headwater.log.erasure.erasure_records import TABLES_ERASURES
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.token import Token
 from headwater.upkeep.backup.backup_cut import CAPTURES, CATALOG
 from headwater.upkeep.backup.backup_manifest import BackedFile, BackupManifest
 from headwater.upkeep.backup.backup_repository import THREADS, BackupRepository, Progress
+from headwater.upkeep.erasure.backup_erasure import begin_replay
 from headwater.views.state.manifest_entries import ManifestEntries
 
 UNFINISHED = "restoring.json"  # in the home while it is restored
@@ -255,7 +257,8 @@ class HomeRestore:
     def finish(self, catalog: Path, token: Token, cut_number: int, *, read_again: bool = False) -> str:
         """Give the home its identity, and make it one. ``read_again``: captures do not look for their place."""
         identity = secrets.token_hex(8)
-        with closing(Catalog(catalog)) as opened:
+        with closing(Catalog(catalog, tables=(TABLES_ERASURES,))) as opened:
+            begin_replay(self.repository, opened, now_us=self.clock.now_us())  # so that nobody comes back
             with opened.write(durable=True) as db:
                 db.execute("DELETE FROM home_id")
                 db.execute("INSERT INTO home_id (one, id) VALUES (1, ?)", (identity,))

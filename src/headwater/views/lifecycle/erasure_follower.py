@@ -2,9 +2,9 @@
 
 What it is: ``ErasureFollower.follow`` is called before each tick: while a process erases in the log, ticks stand still;
 then the views are corrected; and when the sinks had time to take that, the ticks before it are forgotten.
-Invariants: no tick is computed over a log that is half erased. An erasure that a killed process has begun is ended here.
-An app that was not running follows when it begins. Forgetting is put off, never left out: it is tried again before each
-tick.
+Invariants: no tick is computed over a log that is half erased. An erasure that a killed process has begun is ended
+here. An app that was not running follows when it begins. Forgetting is put off, never left out: it is tried again
+before each tick.
 Not here: correcting and forgetting (``erasure_rebuild.py``).
 Read next: ``erasure_rebuild.py``, ``upkeep/erasure/``.
 """
@@ -81,7 +81,7 @@ class ErasureFollower:
         return manifest is None or now_us - manifest.committed_us >= FORGET_AFTER_US
 
     def forget(self) -> bool:
-        """Forget the ticks before the last erasure, now; False when a reader kept a database file from being rewritten."""
+        """Forget the ticks before the last erasure, now; False while a reader keeps a database file as it was."""
         tick = self.records.to_forget(self.app)
         if tick is None:
             return True

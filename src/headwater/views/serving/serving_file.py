@@ -144,7 +144,7 @@ class ServingFile:
         return db
 
     def vacuum(self) -> bool:
-        """Write the file anew, so that nothing is left of rows that are gone; False while a reader keeps the old log."""
+        """Write the file anew, so that nothing is left of rows that are gone; False while the old log is read."""
         if not self.path.exists():
             return True
         with self.write():
