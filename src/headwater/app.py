@@ -154,7 +154,7 @@ class App(AppDeclarations):
     def erase(
         self, *, dry_run: bool = False, backups: Sequence[str] = (), markers: Sequence[str] = (), **person: Any
     ) -> ErasureCertificate:
-        """Erase a person from the log, the views and the sinks of this app; see ``docs/privacy.md``.
+        """Erase a person from the log, the views and the sinks of this app; see ``docs/erasure.md``.
 
         The person is given by a subject that topics declare: ``erase(user_id=7)``. ``dry_run``: only tell.
         ``backups``: places that are told, beside those that the app declares. ``markers``: texts of the person that

@@ -10,6 +10,8 @@ Read next: ``upkeep/erasure/person_erasure.py``.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,13 +21,18 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater.errors import OffsetOutOfRange
 from headwater.log.home import Log
-from headwater.testing import ManualClock
+from headwater.testing import Crash, CrashingFiles, ManualClock
+from headwater.upkeep.backup.backup_writer import create_backup
+from headwater.upkeep.backup.home_restore import restore_home
+from headwater.upkeep.erasure.person_erasure import PersonErasure
 from tests.every_byte import places_with
 from tests.spark.timed_model import moment
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+STEP = max(1, 12 // int(os.environ.get("HEADWATER_THOROUGH", "1")))
 MARK, ID = "zq-marker-zq", "zq-person-zq"
 BY_ID = hw.Personal("user_id", by="id")
 OF_USERS = {"id": hw.Personal("user_id"), "name": BY_ID}
@@ -128,3 +135,82 @@ def test_a_person_leaves_every_place_and_the_views_are_those_of_the_others(app: 
     put(tables, ["ann", "bob"], 9)
     app.tick()
     assert [each.view for each in app.verify() if not each.equal] == []
+
+
+def small(home: Path, **options: Any) -> hw.App:
+    app = hw.App("shop", home=home)
+    app._log = Log(home, maintenance_interval=None, **options)
+    app.table("users", "id STRING, name STRING, country STRING", key="id", privacy=OF_USERS)
+    app.topic("orders", "id BIGINT, user STRING, address STRING, amount BIGINT", privacy=OF_ORDERS)
+    for name in ("names", "bought", "per_user"):
+        app.view(name, VIEWS[name])
+    return app
+
+
+def fill(app: hw.App) -> None:
+    app.get_table("users").upsert([{"id": who, "name": MARK, "country": "DE"} for who in ("ann", ID)])
+    app.get_topic("orders").append(
+        [{"id": n, "user": who, "address": MARK + who, "amount": n} for n, who in enumerate(("ann", ID))]
+    )
+    app.tick()
+
+
+def is_sound(app: hw.App) -> bool:
+    return all(each.equal for each in app.verify()) and [row["id"] for row in app.get_view("names").rows()] == ["ann"]
+
+
+def test_an_app_that_runs_later_tells_its_readers_of_the_deletions_and_forgets_a_minute_after(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with small(tmp_path / "home", clock=clock) as app:
+        fill(app)
+        place = str(tmp_path / "backups")
+        create_backup(app.log.local, place)
+
+        certificate = PersonErasure(app.log.local, "user_id", ID, backups=[place], wait_s=0).run()
+
+        assert [str(each.state) for each in certificate.places if each.place == "views of shop"] == ["pending"]
+        app.tick()
+        assert app.get_view("names").history(1).num_rows == 2
+        manifest = app._runtime.manifests.current()
+        gone = app._runtime.committed.changes_in(manifest, "names").to_pylist()
+        assert gone == [{"id": ID, "name": MARK, "country": "DE", "_weight": -1}]
+        clock.advance(61)
+        app.tick()
+        assert is_sound(app)
+        with pytest.raises(OffsetOutOfRange, match="is not kept"):
+            app.get_view("names").history(1)
+    assert places_with(tmp_path / "home", ID) == []
+    assert places_with(tmp_path / "backups", ID) != []
+
+    restore_home(place, tmp_path / "again")
+
+    with small(tmp_path / "again", clock=clock) as app:
+        assert places_with(tmp_path / "again" / "topics", ID) == []
+        app.tick()
+        clock.advance(61)
+        app.tick()
+        assert is_sound(app)
+    assert places_with(tmp_path / "again", ID) == []
+
+
+def test_an_erasure_that_is_killed_in_the_views_is_ended_by_the_next_process(tmp_path: Path) -> None:
+    with small(tmp_path / "made") as app:
+        fill(app)
+    boundary, crashed = 0, True
+    while crashed:
+        home, files = tmp_path / str(boundary), CrashingFiles(crash_at=boundary)
+        shutil.copytree(tmp_path / "made", home)
+        try:
+            app = small(home, files=files)
+            app.erase(user_id=ID)
+            crashed = False
+        except Crash:
+            pass
+        finally:
+            app._runtime.close()
+        with small(home) as app:
+            app.erase(user_id=ID)
+            assert is_sound(app), files.boundaries[-1]
+        assert places_with(home, ID) == [], files.boundaries[-1]
+        boundary += STEP
+    assert boundary > 2 * STEP

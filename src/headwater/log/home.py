@@ -312,9 +312,12 @@ class Log:
 
         A process that has a topic open does this by itself every ``maintenance_interval`` seconds.
         """
+        from headwater.log.erasure.log_erasure import resume
         from headwater.log.maintenance.maintenance import maintain
 
         self.check_open()
+        if not self.read_only:
+            resume(self)
         return maintain(self)
 
     def check(self, *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
@@ -363,8 +366,10 @@ class Log:
             self.opened(row).partition(number).take_up()
 
     def _maintain(self) -> None:
+        from headwater.log.erasure.log_erasure import resume
         from headwater.log.maintenance.maintenance import maintain
 
+        resume(self)
         report = maintain(self, wait=False, stopping=lambda: self._cleaner.closing)
         for step in report.steps:
             logger.log(logging.WARNING if step.failed else logging.INFO, "%s", step)

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from headwater.views.tick.driver import TickDriver
     from headwater.views.tick.prepare import Prepared
 
+OnTick = Callable[[TickReport], None]
+
 
 class AppRuntime:
     """One app's views at work."""
@@ -162,7 +164,7 @@ class AppRuntime:
             self._use_declared()
             return self.engine.tick(rows_max=rows_max, accept_loss=accept_loss)
 
-    def start(self, *, on_tick: Callable[[TickReport], None] | None = None, accept_loss: bool = False) -> TickDriver:
+    def start(self, *, on_tick: OnTick | None = None, accept_loss: bool = False) -> TickDriver:
         """Tick in the background, whenever something was appended."""
         from headwater.views.lifecycle.migration import BESIDE_ROWS_MIN, Migration, rows_to_read
         from headwater.views.tick.driver import TickDriver
@@ -190,13 +192,7 @@ class AppRuntime:
         self.engine.give_up(self.prepared, view.name, error)
         return True
 
-    def run(
-        self,
-        *,
-        timeout: float | None = None,
-        on_tick: Callable[[TickReport], None] | None = None,
-        accept_loss: bool = False,
-    ) -> None:
+    def run(self, *, timeout: float | None = None, on_tick: OnTick | None = None, accept_loss: bool = False) -> None:
         """Tick until interrupted."""
         try:
             with self.mapped_errors():

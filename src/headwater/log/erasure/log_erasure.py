@@ -12,6 +12,7 @@ Read next: ``segment_erasure.py``.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -80,6 +81,7 @@ class LogErasure:
     def run(self) -> list[ErasedTopic]:
         """Erase; what was found, topic by topic."""
         self._letters_in_catalog()
+        self._order_keys()
         found = []
         for topic, rules in self.topics():
             done = ErasedPartition()
@@ -115,6 +117,21 @@ class LogErasure:
                     changed,
                 )
 
+    def _order_keys(self) -> None:
+        """The values by which work groups order messages that are not settled: these are then in no order."""
+        catalog, columns = self.log.catalog, set[str]()
+        for _, rules in self.topics():
+            columns |= {rule.by for each in rules for rule in each.rules}
+        keys = catalog.read("SELECT DISTINCT order_key FROM work_details WHERE order_key IS NOT NULL")
+        theirs = [
+            (row["order_key"],)
+            for row in keys
+            if any(name in columns and self.people.has(value) for name, value in json.loads(row["order_key"]).items())
+        ]
+        if theirs:
+            with catalog.write(durable=True) as db:
+                db.executemany("UPDATE work_details SET order_key = NULL WHERE order_key = ?", theirs)
+
 
 def subjects(log: Log) -> dict[str, list[str]]:
     """The subjects that topics declare: {subject: the names of the topics}."""
@@ -132,7 +149,7 @@ def check_subject(log: Log, subject: str) -> None:
         raise Misuse(
             f'no topic of this home has personal columns of the subject "{subject}"',
             hint=suggestion(subject, sorted(known))
-            or 'Declare them: log.topic(…, privacy={"email": hw.Personal("user_id", by="id")}), see docs/privacy.md.',
+            or 'Declare them: log.topic(…, privacy={"email": hw.Personal("user_id", by="id")}), see docs/erasure.md.',
             subject=subject,
         )
 

@@ -35,6 +35,8 @@ from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.home_folder import FORMAT_FILE, make_home
 from headwater.log.commits.cut_numbers import FILE as CUT_NUMBER
 from headwater.log.erasure.erasure_records import TABLES_ERASURES
+from headwater.log.erasure.log_erasure import resume
+from headwater.log.home import Log
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.token import Token
@@ -277,6 +279,8 @@ class HomeRestore:
         self.files.sync_dir(self.home, label="restore.sync_directory")
         make_home(self.home, self.home / FORMAT_FILE, self.files)
         self.files.unlink(self.home / UNFINISHED, label="restore.remove_claim")
+        with Log(self.home, clock=self.clock, files=self.files, maintenance_interval=None) as log:
+            resume(log)  # after a crash here, the next tick or round of maintenance does it
         return identity
 
     def _write(self, path: Path, data: bytes) -> None:

@@ -4,7 +4,7 @@ What it is: ``ErasureCertificate``, the answer of an erasure, kept with its reco
 Invariants: no value of the person is in it, only the salted hash. A place that was not looked at is named, as
 ``not covered``: a certificate without such lines would say too much.
 Not here: the work (``person_erasure.py``).
-Read next: ``person_erasure.py``; ``docs/privacy.md``.
+Read next: ``person_erasure.py``; ``docs/erasure.md``.
 """
 
 from __future__ import annotations

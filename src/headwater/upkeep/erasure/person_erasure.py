@@ -5,13 +5,14 @@ files, logs for people, the views of apps, their sinks, backups; then it searche
 Invariants: the record is durable before anything changes, and a run that was killed is ended by the next tick, or by
 the same call. Nothing is called done that was not done; what was not looked at is said to be not covered.
 Not here: each place's own work (``log/erasure/``, ``views/lifecycle/erasure_rebuild.py``, ``backup_erasure.py``).
-Read next: ``erasure_certificate.py``; ``docs/privacy.md``.
+Read next: ``erasure_certificate.py``; ``docs/erasure.md``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +29,8 @@ from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.erasure.backup_erasure import backup_places, tell
 from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceReport, PlaceState
 from headwater.upkeep.erasure.residue_scan import Residue, ScanReport, SoughtPerson, scan, usable_markers
-from headwater.views.lifecycle.active_process import ActiveProcess
 from headwater.views.lifecycle.erasure_follower import ErasureFollower
+from headwater.views.lifecycle.liveness import signs_of
 from headwater.views.state.manifest import Manifests
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 DONE, PENDING, IMPOSSIBLE = PlaceState.DONE, PlaceState.PENDING, PlaceState.IMPOSSIBLE
 LOG_TEXT_BYTES_MIN = 6  # values that are replaced in logs for people; shorter ones are parts of other words
 VALUES_MAX = 10_000
+LOOK_S = 0.2
 
 Forgotten = Callable[[], Iterable[tuple[str, Leftover | None]]]  # of each sink what its system keeps
 
@@ -65,6 +67,7 @@ class PersonErasure:
         forget_in_sinks: Forgotten = tuple,
         backups: Sequence[str] = (),
         markers: Sequence[str] = (),
+        wait_s: float = 60.0,
     ) -> None:
         check_subject(log, subject)
         self.log = log
@@ -74,6 +77,7 @@ class PersonErasure:
         self.forget_in_sinks = forget_in_sinks
         self.backups = backups
         self.markers = markers
+        self.wait_s = wait_s  # for processes that run apps
         self.places: list[PlaceReport] = []
 
     # What would be done
@@ -198,13 +202,31 @@ class PersonErasure:
                 self._note(
                     f"state of {app}", PlaceState.NOT_COVERED, f"it is at {address}: objects of earlier ticks stay"
                 )
-            if tick and self.runtime is not None and self.runtime.name == app:
+            if not tick:
+                continue
+            if self._runs_elsewhere(app):
+                self._await(app, record)
+            elif self.runtime is not None and self.runtime.name == app:
                 self._follow(self.runtime, record)
-            elif tick:
-                folder = self.log.home / "views" / app
-                gone = ActiveProcess(Manifests(self.log.catalog, app), folder, self.log.clock).is_gone()
-                when = "they follow before the next tick of the app" + (", which is not running" if gone else "")
-                self._note(f"views of {app}", PENDING, when)
+            else:
+                self._note(f"views of {app}", PENDING, "they follow before the app's next tick: it is not running")
+
+    def _runs_elsewhere(self, app: str) -> bool:
+        """Whether another process runs the app, which this one must not shut out."""
+        own = self.runtime is not None and self.runtime.name == app and self.runtime._engine is not None
+        epoch = Manifests(self.log.catalog, app).epoch()
+        return not own and signs_of(self.log.home / "views" / app, epoch).alive
+
+    def _await(self, app: str, record: ErasureRecord) -> None:
+        """The process that runs the app corrects its views before its next tick."""
+        records, deadline = ErasureRecords(self.log.catalog), time.monotonic() + self.wait_s
+        while app not in records.standing(record) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        standing = records.standing(record).get(app)
+        told = f"the process that runs it has not followed after {self.wait_s:g} s: ask again"
+        if standing is not None:
+            told = f"corrected with tick {standing[0]}; earlier ticks are forgotten a minute after it: ask again then"
+        self._note(f"views of {app}", DONE if standing is not None and standing[1] else PENDING, told)
 
     def _follow(self, runtime: AppRuntime, record: ErasureRecord) -> None:
         with runtime.mapped_errors():
