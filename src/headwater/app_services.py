@@ -110,8 +110,10 @@ class AppServices:
         self, person: Mapping[str, Any], *, dry_run: bool, backups: Sequence[str], markers: Sequence[str]
     ) -> ErasureCertificate:
         """Erase a person; see ``App.erase``."""
+        from headwater.log.contract import Capability, require
         from headwater.upkeep.erasure.person_erasure import PersonErasure, parse_person
 
+        require(self._app.log, Capability.NATIVE_FILES, "an erasure")
         subject, value = parse_person([f"{name}={value}" for name, value in person.items()])
         app = self._app
         work = PersonErasure(

@@ -38,6 +38,8 @@ def test_a_dry_run_only_tells_and_an_erasure_says_what_is_left_to_do(headwater: 
     assert places["residue scan"][0] == "done"
     assert places["backups"][0] == "not covered"
     assert places_with(headwater.home, MARK) == []
+    assert headwater.json("erase", "show", "user_id=7") == certificate
+    assert headwater.error("erase", "show", "user_id=8")["message"] == "nobody of this user_id was erased here"
 
 
 def test_verify_finds_the_id_in_its_columns_and_texts_everywhere(headwater: CommandLine, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headwater.errors import Corruption, Misuse
 if TYPE_CHECKING:
     from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate
 
-VERIFY = "verify"
+VERIFY, SHOW = "verify", "show"
 MarkerOption = Annotated[
     list[str] | None,
     typer.Option("--marker", metavar="TEXT", help="A text of the person to search for; may be repeated."),
@@ -31,8 +31,7 @@ MarkerOption = Annotated[
 
 def erase(
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="[verify] SUBJECT=ID", help="The person; after 'verify' it is only searched for."),
+        list[str], typer.Argument(metavar="[verify|show] SUBJECT=ID", help="The person; only searched for, or shown.")
     ],
     file: Annotated[
         Path | None,
@@ -55,19 +54,24 @@ def erase(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase a person from the log, views, sinks and records, with a certificate; or search every byte for one.
+    """Erase a person from the log, views, sinks and records, with a certificate; search every byte; show what was done.
 
     Leaves with status 0 when nothing is left to be done, with 5 when something is.
 
     [cyan]headwater erase user_id=7 --dry-run[/cyan]
     [cyan]headwater erase user_id=7 --app shop.py --backups /backup/shop[/cyan]
     [cyan]headwater erase verify user_id=7 --marker ada@example.org[/cyan]
+    [cyan]headwater erase show user_id=7 --json[/cyan]
     """
-    from headwater.upkeep.erasure.person_erasure import PersonErasure, look_for, parse_person
+    from headwater.upkeep.erasure.person_erasure import PersonErasure, certificate_of, look_for, parse_person
 
-    verifies = words[:1] == [VERIFY]
-    subject, value = parse_person(words[1:] if verifies else words)
-    if verifies:
+    verb = words[0] if words[0] in (VERIFY, SHOW) else None
+    subject, value = parse_person(words[1:] if verb else words)
+    if verb == SHOW:
+        with opened(home) as log:
+            kept = certificate_of(log, subject, value)
+        _show(kept, as_json, dry_run=True)
+    elif verb == VERIFY:
         with opened(home) as log:
             report = look_for(log, subject, value, marker or (), folder or ())
         write_json(report.to_dict()) if as_json else say(str(report))

@@ -186,12 +186,18 @@ def resume(log: Log) -> bool:
     if not records.in_phase(LOG):
         return True
     with at_work(log, wait=False) as got:
-        if not got:
-            return False
-        for record in records.in_phase(LOG):
-            LogErasure(log, record.people).run()
-            records.finish_log(record)
-    return True
+        if got:
+            end_begun(log)
+    return got
+
+
+def end_begun(log: Log) -> list[ErasedTopic]:
+    """End the erasures that were begun; what was found. The caller has the right to work."""
+    records, found = ErasureRecords(log.catalog), list[ErasedTopic]()
+    for record in records.in_phase(LOG):
+        found += LogErasure(log, record.people).run()
+        records.finish_log(record)
+    return found
 
 
 class KeptOut:

@@ -49,9 +49,15 @@ class ErasedPartition:
     rows: int = 0
     segments: int = 0  # that were rewritten
     archived: int = 0  # files of the archive that were rewritten
+    removed: int = 0  # of the rows in segments: those that are gone whole
 
     def __add__(self, other: ErasedPartition) -> ErasedPartition:
-        return ErasedPartition(self.rows + other.rows, self.segments + other.segments, self.archived + other.archived)
+        return ErasedPartition(
+            self.rows + other.rows,
+            self.segments + other.segments,
+            self.archived + other.archived,
+            self.removed + other.removed,
+        )
 
 
 def find_in_partition(topic: Topic, number: int, rules: Sequence[PersonalRows], people: ErasedPeople) -> int:
@@ -151,7 +157,7 @@ class _Rewriting:
             return
         log.files.unlink(old.path, label="erase.remove_old")
         log.files.sync_dir(self.directory, label="erase.sync_removal")
-        self.done += ErasedPartition(rows, 1)
+        self.done += ErasedPartition(rows, 1, removed=old.rows - new.rows)
 
     def _without(self, old: SealedSegment) -> Iterator[FrameRange]:
         target = stored_schema(self.row.schema, self.row)

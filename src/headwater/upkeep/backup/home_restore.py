@@ -35,7 +35,7 @@ from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.home_folder import FORMAT_FILE, make_home
 from headwater.log.commits.cut_numbers import FILE as CUT_NUMBER
 from headwater.log.erasure.erasure_records import TABLES_ERASURES
-from headwater.log.erasure.log_erasure import resume
+from headwater.log.erasure.log_erasure import at_work, end_begun
 from headwater.log.home import Log
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
@@ -131,6 +131,7 @@ class HomeRestore:
         self.clock = clock
         self.files = files
         self.fetched_bytes = self.kept_bytes = 0
+        self.erased_rows = 0  # of people who were erased after the backup
         self._counting = threading.Lock()
 
     def run(self) -> RestoreReport:
@@ -150,7 +151,7 @@ class HomeRestore:
             self.manifest.id,
             self.manifest.token,
             self.manifest.cut_us,
-            self.manifest.rows,
+            self.manifest.rows - self.erased_rows,
             self.fetched_bytes,
             self.kept_bytes,
             apps,
@@ -279,8 +280,11 @@ class HomeRestore:
         self.files.sync_dir(self.home, label="restore.sync_directory")
         make_home(self.home, self.home / FORMAT_FILE, self.files)
         self.files.unlink(self.home / UNFINISHED, label="restore.remove_claim")
-        with Log(self.home, clock=self.clock, files=self.files, maintenance_interval=None) as log:
-            resume(log)  # after a crash here, the next tick or round of maintenance does it
+        with (
+            Log(self.home, clock=self.clock, files=self.files, maintenance_interval=None) as log,
+            at_work(log, wait=True),
+        ):  # after a crash here, the next tick or round of maintenance does it
+            self.erased_rows = sum(each.erased.removed for each in end_begun(log))
         return identity
 
     def _write(self, path: Path, data: bytes) -> None:

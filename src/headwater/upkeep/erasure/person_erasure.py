@@ -279,6 +279,14 @@ def look_for(
     return report
 
 
+def certificate_of(log: Log, subject: str, value: str) -> ErasureCertificate:
+    """The certificate that was given last for a person."""
+    record = ErasureRecords(log.catalog).find(subject, value)
+    if record is None or record.certificate is None:
+        raise Misuse(f"nobody of this {subject} was erased here", hint="headwater erase SUBJECT=ID erases a person.")
+    return ErasureCertificate.from_json(record.certificate)
+
+
 def parse_person(words: Sequence[str]) -> tuple[str, str]:
     """The subject and the id of ``user_id=7``.
 
