@@ -43,8 +43,10 @@ VIEWS = {
     "countries": "SELECT country, count(*) AS people, max(name) AS last FROM users GROUP BY country",
     "bought": "SELECT o.id, u.name, o.address FROM orders o JOIN users u ON o.user = u.id",
     "per_user": "SELECT user, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY user",
+    "placed": "SELECT user, address, _offset FROM orders",
     "carts": "SELECT user, item, count(*) AS n FROM cart GROUP BY user, item",
 }
+AS_OF = "SELECT v.user, h.street FROM visits v JOIN homes FOR SYSTEM_TIME AS OF v.at AS h ON v.user = h.user"
 TIMED = (
     "SELECT window.start AS minute, user, count(*) AS n, max(address) AS address FROM visits "
     "GROUP BY window(at, '1 minute'), user"
@@ -67,6 +69,11 @@ def declare(app: hw.App) -> dict[str, Any]:
     }
     for name, sql in VIEWS.items():
         app.view(name, sql)
+    of_homes = {"user": hw.Personal("user_id"), "street": hw.Personal("user_id", by="user")}
+    tables["homes"] = app.table(
+        "homes", "user STRING, street STRING, at TIMESTAMP", key="user", event_time="at", privacy=of_homes
+    )
+    app.view("visited", AS_OF)
     app.view("minutes", TIMED, late="drop")
     app.view("final", TIMED, emit="final")
     return tables
@@ -75,6 +82,9 @@ def declare(app: hw.App) -> dict[str, Any]:
 def put(tables: dict[str, Any], people: list[str], turn: int) -> None:
     tables["users"].upsert(
         [{"id": who, "name": MARK if who == ID else f"{who}{turn}", "country": "DE"} for who in people]
+    )
+    tables["homes"].upsert(
+        [{"user": who, "street": MARK if who == ID else who, "at": moment(100 * turn)} for who in people]
     )
     tables["cart"].insert([{"user": who, "item": f"i{turn}"} for who in people])
     tables["orders"].append(
@@ -118,7 +128,9 @@ def test_a_person_leaves_every_place_and_the_views_are_those_of_the_others(app: 
     (app._runtime.folder / "engine.log").write_text(f"could not mail {MARK}\n")
     folders = {place.split("/")[0] for place in places_with(tmp_path, MARK, ID)}
     assert folders == {"home", "copies"}
-    assert {each.view: each.equal for each in app.verify()} == dict.fromkeys([*VIEWS, "minutes", "final"], True)
+    assert {each.view: each.equal for each in app.verify()} == dict.fromkeys(
+        [*VIEWS, "visited", "minutes", "final"], True
+    )
 
     certificate = app.erase(user_id=ID, markers=[MARK])
 

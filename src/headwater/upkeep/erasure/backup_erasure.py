@@ -28,7 +28,16 @@ ERASURES = "erasures/"
 def tell(repository: BackupRepository, record: ErasureRecord) -> None:
     """Store one record beside the backups of a repository."""
     data = {"subject": record.subject, "salt": record.salt.hex(), "hash": record.hash, "at_us": record.requested_us}
-    repository.store.create(f"{ERASURES}{record.hash}.json", json.dumps(data).encode())
+    repository.store.create(_name(record), json.dumps(data).encode())
+
+
+def tell_all(repository: BackupRepository, catalog: Catalog) -> None:
+    """Store every record of a home beside its backups: each backup does so."""
+    records = ErasureRecords(catalog).all()
+    known = {each.name for each in repository.store.list(ERASURES)} if records else set()
+    for record in records:
+        if _name(record) not in known:
+            tell(repository, record)
 
 
 def told(repository: BackupRepository) -> list[dict[str, str | int]]:
@@ -71,3 +80,7 @@ def backup_places(places: Sequence[str], record: ErasureRecord) -> list[PlaceRep
             PlaceReport("backups", PlaceState.NOT_COVERED, "no place was named: headwater erase … --backups PLACE")
         )
     return found
+
+
+def _name(record: ErasureRecord) -> str:
+    return f"{ERASURES}{record.hash}.json"

@@ -271,7 +271,7 @@ def look_for(
         for name, personal in topic.privacy.items()
         if personal.subject == subject and personal.by == name
     }
-    sought = SoughtPerson([people], frozenset(columns), usable_markers([value, *markers]))
+    sought = SoughtPerson([people], frozenset(columns), usable_markers(value, markers))
     report = scan([log.home, *folders], sought)
     for each in LogErasure(log, people).find():  # segments that are Arrow are not read by value above
         if each.erased.rows:

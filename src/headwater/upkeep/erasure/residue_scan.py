@@ -4,7 +4,7 @@ What it is: ``scan`` searches the files below some folders for texts (markers), 
 that topics declare to hold it.
 Invariants: Parquet is decompressed and read by value, so are small runs in the catalog; all other files are searched as
 bytes, SQLite's free pages and logs included. A file that vanishes meanwhile was a file of the past. Nothing is changed.
-Only texts of at least four bytes are searched as bytes: shorter ones are everywhere.
+Short texts and numbers are not searched as bytes: they are everywhere.
 Not here: erasing (``person_erasure.py``).
 Read next: ``person_erasure.py``.
 """
@@ -27,6 +27,7 @@ from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.storage.sealed_segment import ROW_GROUP_ROWS
 
 MARKER_BYTES_MIN = 4
+ID_BYTES_MIN = 6
 PARQUET = b"PAR1"
 SQLITE = b"SQLite format 3\0"
 
@@ -172,10 +173,11 @@ def _holds(column: pa.Array, marker: bytes) -> int:
     return 0
 
 
-def usable_markers(texts: Collection[str]) -> tuple[bytes, ...]:
-    """The texts that can be searched as bytes.
+def usable_markers(value: str, texts: Collection[str]) -> tuple[bytes, ...]:
+    """The texts that can be searched as bytes: an id that is a number would be found by chance.
 
-    >>> usable_markers(["7", "ada@example.org"])
-    (b'ada@example.org',)
+    >>> usable_markers("1000", ["ada@example.org", "x"]), usable_markers("customer-17", [])
+    ((b'ada@example.org',), (b'customer-17',))
     """
-    return tuple(sorted(text.encode() for text in set(texts) if len(text.encode()) >= MARKER_BYTES_MIN))
+    ids = [value] if len(value.encode()) >= ID_BYTES_MIN and not value.isdigit() else []
+    return tuple(sorted({text.encode() for text in (*ids, *texts) if len(text.encode()) >= MARKER_BYTES_MIN}))

@@ -2,9 +2,9 @@
 
 What it is: ``ErasureFollower.follow`` is called before each tick: while a process erases in the log, ticks stand still;
 then the views are corrected; and when the sinks had time to take that, the ticks before it are forgotten.
-Invariants: no tick is computed over a log that is half erased. An erasure that a killed process has begun is ended
-here. An app that was not running follows when it begins. Forgetting is put off, never left out: it is tried again
-before each tick.
+Invariants: no tick begins over a log that is half erased; what one that was under way made of it is corrected too. An
+erasure that a killed process has begun is ended here. An app that was not running follows when it begins. Forgetting is
+put off, never left out: it is tried again before each tick.
 Not here: correcting and forgetting (``erasure_rebuild.py``).
 Read next: ``erasure_rebuild.py``, ``upkeep/erasure/``.
 """
@@ -15,7 +15,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.errors import Unavailable
+from headwater.errors import Conflict, Unavailable
 from headwater.log.erasure.erasure_records import ErasureRecords
 from headwater.log.erasure.log_erasure import resume
 from headwater.views.lifecycle.erasure_rebuild import ErasureRebuild, forget_before
@@ -66,7 +66,11 @@ class ErasureFollower:
                 if self.engine.initial:  # views that are new are filled first: the others can be compared then
                     self.engine.tick()
                 people = [record.people for record in waiting]
-                tick = ErasureRebuild(self.engine, people, self.log, self.spark, self.scratch).run().tick
+                try:
+                    rebuild = ErasureRebuild(self.engine, people, self.log, self.spark, self.scratch)
+                except Conflict:  # views are being rebuilt: when they are swapped in they are corrected with the others
+                    return True
+                tick = rebuild.run().tick
             self.records.followed(self.app, waiting, tick)
         elif (tick := self.records.to_forget(self.app) or 0) and self._is_old(tick):
             try:

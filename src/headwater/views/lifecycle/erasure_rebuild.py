@@ -25,7 +25,7 @@ from headwater.errors import Unavailable
 from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.erasure.personal_rows import PersonalRows, rows_of
 from headwater.log.maintenance.removal_pin import is_held
-from headwater.views.compiler.plan import WEIGHT, FinalStage, TimedStage
+from headwater.views.compiler.plan import FinalStage, TimedStage
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.state.algebra import consolidate, negate, union
 from headwater.views.state.delta import Delta
@@ -161,7 +161,8 @@ def _remove_unlisted(engine: TickEngine, before: float) -> None:
     for place in sorted(path for path in store.folder.iterdir() if path.is_dir() and "-" in path.name):
         known = listed.get(place.name)
         if known is None and place.name not in current:
-            shutil.rmtree(place, ignore_errors=True)
+            if all(path.is_dir() or ".parquet" in path.name for path in place.iterdir()):  # of a relation that is gone
+                shutil.rmtree(place, ignore_errors=True)
             continue
         for path in sorted(place.glob("*.parquet*")):
             if path.name not in (known or ()) and path.stat().st_mtime < before:
@@ -172,8 +173,3 @@ def _remove_unlisted(engine: TickEngine, before: float) -> None:
     for trace in engine.traces.values():
         if isinstance(trace, Trace) and trace.folder.is_dir():
             trace.prune_caches(trace.runs)
-
-
-def weights_of(schema: pa.Schema) -> bool:
-    """Whether rows have weights."""
-    return WEIGHT in schema.names
