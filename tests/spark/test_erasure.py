@@ -43,7 +43,7 @@ VIEWS = {
     "countries": "SELECT country, count(*) AS people, max(name) AS last FROM users GROUP BY country",
     "bought": "SELECT o.id, u.name, o.address FROM orders o JOIN users u ON o.user = u.id",
     "per_user": "SELECT user, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY user",
-    "placed": "SELECT user, address, _offset FROM orders",
+    "placed": "SELECT user, address, _offset AS place FROM orders",
     "carts": "SELECT user, item, count(*) AS n FROM cart GROUP BY user, item",
 }
 AS_OF = "SELECT v.user, h.street FROM visits v JOIN homes FOR SYSTEM_TIME AS OF v.at AS h ON v.user = h.user"
