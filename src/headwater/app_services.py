@@ -121,7 +121,7 @@ class AppServices:
             subject,
             value,
             runtime=app._runtime,
-            forget_in_sinks=lambda: self._sinks.forget() if self._sinks is not None else [],
+            forget_in_sinks=lambda: None if self._sinks is None else self._sinks.forget(),
             backups=list(dict.fromkeys([*self.backups, *backups])),
             markers=markers,
         )

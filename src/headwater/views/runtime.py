@@ -89,6 +89,7 @@ class AppRuntime:
         self._migration: Migration | None = None
         self._serving: ServingStore | None = None
         self._signs: LivenessReporter | None = None
+        self.after_forgetting: Callable[[], None] = lambda: None  # when an erasure has forgotten earlier ticks
 
     @property
     def spark(self) -> SparkSession:
@@ -136,7 +137,8 @@ class AppRuntime:
             store = state_store(self.folder, self.log, self.spark, self.manifests, self.state)
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
-            self._engine.before_tick = ErasureFollower(self._engine, self.log, self.spark, self.scratch).follow
+            places = (self.log, self.spark, self.scratch)
+            self._engine.before_tick = ErasureFollower(self._engine, *places, lambda: self.after_forgetting()).follow
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, home.files, self.java_log)
             self._clear_scratch()
         return self._engine

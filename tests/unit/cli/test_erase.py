@@ -38,7 +38,9 @@ def test_a_dry_run_only_tells_and_an_erasure_says_what_is_left_to_do(headwater: 
     assert places["residue scan"][0] == "done"
     assert places["backups"][0] == "not covered"
     assert places_with(headwater.home, MARK) == []
-    assert headwater.json("erase", "show", "user_id=7") == certificate
+    again = json.loads(headwater("erase", "user_id=7", "--json").stdout)
+    assert again["hash"] == certificate["hash"]
+    assert headwater.json("erase", "show", "user_id=7") == again
     assert headwater.error("erase", "show", "user_id=8")["message"] == "nobody of this user_id was erased here"
 
 

@@ -37,6 +37,14 @@ CREATE TABLE IF NOT EXISTS erasures_followed (  -- by the views of an app
     forgotten INTEGER NOT NULL DEFAULT 0,  -- whether the ticks before it are forgotten
     PRIMARY KEY (app, erasure)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS erasure_sinks (  -- what other systems keep after the last erasure
+    app TEXT NOT NULL,
+    sink TEXT NOT NULL,
+    leftover TEXT,                       -- NULL: nothing
+    final INTEGER NOT NULL,              -- whether nobody can change that
+    asked_us INTEGER NOT NULL,
+    PRIMARY KEY (app, sink)
+) WITHOUT ROWID;
 """
 
 LOG, VIEWS = "log", "views"
@@ -159,6 +167,25 @@ class ErasureRecords:
         """The ticks up to this one are forgotten."""
         with self.catalog.write(durable=True) as db:
             db.execute("UPDATE erasures_followed SET forgotten = 1 WHERE app = ? AND tick <= ?", (app, tick))
+
+    def sink_answered(self, app: str, sink: str, leftover: str | None, *, final: bool, now_us: int) -> None:
+        """Keep what a sink's system keeps after an erasure."""
+        with self.catalog.write() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO erasure_sinks VALUES (?, ?, ?, ?, ?)", (app, sink, leftover, int(final), now_us)
+            )
+
+    def sinks(self, app: str, record: ErasureRecord) -> dict[str, tuple[str | None, bool] | None]:
+        """The sinks of an app, with what they answered after an erasure; None: not yet."""
+        rows = self.catalog.read(
+            "SELECT s.sink, e.leftover, e.final, e.asked_us FROM sinks s LEFT JOIN erasure_sinks e"
+            " ON e.app = s.app AND e.sink = s.sink WHERE s.app = ? ORDER BY s.sink",
+            (app,),
+        )
+        return {
+            row["sink"]: (row["leftover"], bool(row["final"])) if (row["asked_us"] or 0) > record.requested_us else None
+            for row in rows
+        }
 
     def standing(self, record: ErasureRecord) -> dict[str, tuple[int, bool]]:
         """The apps that have followed: {app: (tick, whether the ticks before it are forgotten)}."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from headwater.log.catalog.sqlite_file import rewritten
 from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.erasure.erasure_records import ErasureRecord, ErasureRecords
 from headwater.log.erasure.log_erasure import ErasedTopic, LogErasure, check_subject, erase_person, names_of
-from headwater.sinks.sink import Leftover
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.erasure.backup_erasure import backup_places, tell
 from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceReport, PlaceState
@@ -42,8 +41,7 @@ DONE, PENDING, IMPOSSIBLE = PlaceState.DONE, PlaceState.PENDING, PlaceState.IMPO
 LOG_TEXT_BYTES_MIN = 6  # values that are replaced in logs for people; shorter ones are parts of other words
 VALUES_MAX = 10_000
 LOOK_S = 0.2
-
-Forgotten = Callable[[], Iterable[tuple[str, Leftover | None]]]  # of each sink what its system keeps
+SHOWN = 3  # places of a residue scan that a certificate names
 
 
 class PersonErasure:
@@ -64,7 +62,7 @@ class PersonErasure:
         value: str,
         *,
         runtime: AppRuntime | None = None,
-        forget_in_sinks: Forgotten = tuple,
+        forget_in_sinks: Callable[[], None] = lambda: None,
         backups: Sequence[str] = (),
         markers: Sequence[str] = (),
         wait_s: float = 60.0,
@@ -226,12 +224,15 @@ class PersonErasure:
         told = f"the process that runs it has not followed after {self.wait_s:g} s: ask again"
         if standing is not None:
             told = f"corrected with tick {standing[0]}; earlier ticks are forgotten a minute after it: ask again then"
+        if standing is not None and standing[1]:
+            told = f"corrected with tick {standing[0]}; every earlier one is forgotten"
         self._note(f"views of {app}", DONE if standing is not None and standing[1] else PENDING, told)
+        self._sinks(app, record)
 
     def _follow(self, runtime: AppRuntime, record: ErasureRecord) -> None:
         with runtime.mapped_errors():
             runtime.tick()  # before which the views are corrected
-            sinks = list(self.forget_in_sinks())
+            self.forget_in_sinks()
             done = ErasureFollower(runtime.engine, runtime.log, runtime.spark, runtime.scratch).forget()
         standing = ErasureRecords(self.log.catalog).standing(record).get(runtime.name)
         told = "a reader keeps the log of a database file: run this again"
@@ -245,18 +246,26 @@ class PersonErasure:
                 PENDING,
                 f"{', '.join(paused)}: they are corrected when they are resumed",
             )
-        for name, left in sinks:
-            if left is None:
+        self._sinks(runtime.name, record)
+
+    def _sinks(self, app: str, record: ErasureRecord) -> None:
+        """What the app's sinks have answered."""
+        for name, answer in ErasureRecords(self.log.catalog).sinks(app, record).items():
+            if answer is None:
+                self._note(f"sink {name}", PENDING, "it is cleared when the app has forgotten earlier ticks")
+            elif answer[0] is None:
                 self._note(f"sink {name}", DONE, "the rows left with the change, and nothing of them is kept")
             else:
-                self._note(f"sink {name}", IMPOSSIBLE if left.final else PENDING, left.why)
+                self._note(f"sink {name}", IMPOSSIBLE if answer[1] else PENDING, answer[0])
 
     # Looking again
 
     def _scan(self) -> None:
         report = look_for(self.log, self.subject, self.value, self.markers)
         state = DONE if report.ok else PENDING
-        self._note("residue scan", state, str(report).replace("\n", ";"))
+        lines = str(report).splitlines()
+        more = f" and {len(lines) - 1 - SHOWN} more" if len(lines) > SHOWN + 1 else ""
+        self._note("residue scan", state, " ".join(each.strip() for each in lines[: SHOWN + 1]) + more)
 
 
 def look_for(
@@ -265,13 +274,14 @@ def look_for(
     """Search a home, and other folders, for a person: by the id in the subject's columns, and by texts."""
     check_subject(log, subject)
     people = ErasedPeople.of(subject, value, b"")
-    columns = {
-        name
-        for topic in log.topics()
-        for name, personal in topic.privacy.items()
-        if personal.subject == subject and personal.by == name
-    }
-    sought = SoughtPerson([people], frozenset(columns), usable_markers(value, markers))
+    of_topics, others = dict[int, frozenset[str]](), set[str]()
+    for topic in log.topics():
+        ids = {name for name, each in topic.privacy.items() if each.subject == subject and each.by == name}
+        of_topics[topic.id] = frozenset(ids)
+        others |= set(topic.schema.names) - ids
+    # Elsewhere, as in views, a name tells only if it never means anything else.
+    everywhere = frozenset().union(*of_topics.values()) - others
+    sought = SoughtPerson([people], everywhere, of_topics, usable_markers(value, markers))
     report = scan([log.home, *folders], sought)
     for each in LogErasure(log, people).find():  # segments that are Arrow are not read by value above
         if each.erased.rows:

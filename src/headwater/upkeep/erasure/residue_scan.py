@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import re
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ MARKER_BYTES_MIN = 4
 ID_BYTES_MIN = 6
 PARQUET = b"PAR1"
 SQLITE = b"SQLite format 3\0"
+TOPIC_FOLDER = re.compile(r"/(\d{6})-[^/]+/\d+/|-t(\d+)v\d+/")  # segments, and runs of a topic's state
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class ScanReport:
         if self.ok:
             return f"Nothing is left: {head}"
         lines = [*map(str, self.found), *(f"{path}: cannot be read" for path in self.unread)]
-        return "\n  ".join([f"{len(self.found)} places hold something, in {head}:", *lines])
+        return "\n  ".join([f"{len(lines)} places hold something, in {head}:", *lines])
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,19 @@ class SoughtPerson:
     """What is looked for."""
 
     people: Sequence[ErasedPeople]
-    columns: frozenset[str]  # that hold ids of the subject
+    columns: frozenset[str] = frozenset()  # that hold ids of the subject, wherever they are
+    of_topics: Mapping[int, frozenset[str]] = field(default_factory=dict)  # the same of each topic, by its number
     markers: tuple[bytes, ...] = ()
+
+    def columns_at(self, place: str) -> frozenset[str]:
+        """The columns with ids in a file: of the topic whose rows it has, if its path tells.
+
+        >>> sought = SoughtPerson((), frozenset({"user_id"}), {3: frozenset({"id"})})
+        >>> sorted(sought.columns_at("home/topics/000003-users/0/0.parquet")), sorted(sought.columns_at("copy.parquet"))
+        (['id'], ['user_id'])
+        """
+        found = TOPIC_FOLDER.search(place)
+        return self.columns if found is None else self.of_topics.get(int(found[1] or found[2]), frozenset())
 
 
 def scan(folders: Collection[Path], sought: SoughtPerson) -> ScanReport:
@@ -91,7 +104,7 @@ def scan(folders: Collection[Path], sought: SoughtPerson) -> ScanReport:
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.log").write_text("mail to ada@example.org")
-    >>> print(scan([folder], SoughtPerson((), frozenset(), (b"ada@",))).found[0].what)
+    >>> print(scan([folder], SoughtPerson((), markers=(b"ada@",))).found[0].what)
     bytes
     """
     report = ScanReport()
@@ -143,10 +156,10 @@ def _small_runs(path: Path) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _scan_batches(place: str, batches: Iterator[pa.RecordBatch], sought: SoughtPerson, report: ScanReport) -> None:
-    ids, marks = dict[str, int](), 0
+    ids, marks, columns = dict[str, int](), 0, sought.columns_at(place)
     for batch in batches:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if name in sought.columns:
+            if name in columns:
                 found = sum(int(people.found_in(column).sum()) for people in sought.people)
                 ids[name] = ids.get(name, 0) + found
             marks += sum(_holds(column, marker) for marker in sought.markers)

@@ -12,6 +12,7 @@ Read next: ``erasure_rebuild.py``, ``upkeep/erasure/``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,21 @@ FORGET_AFTER_US = 60_000_000  # so long sinks and subscribers can take a correct
 class ErasureFollower:
     """Keeps the views of one app free of erased people."""
 
-    def __init__(self, engine: TickEngine, log: EventLog, spark: SparkSession, scratch: Path) -> None:
+    def __init__(
+        self,
+        engine: TickEngine,
+        log: EventLog,
+        spark: SparkSession,
+        scratch: Path,
+        forgot: Callable[[], None] = lambda: None,
+    ) -> None:
         self.engine = engine
         self.log = log
         self.spark = spark
         self.scratch = scratch
         self.app = engine.manifests.app
         self.records = ErasureRecords(log.local.catalog)
+        self._forgot = forgot  # called when earlier ticks are forgotten: sinks clear what is theirs
         self._at_work = False
 
     def follow(self) -> bool:
@@ -74,7 +83,8 @@ class ErasureFollower:
             self.records.followed(self.app, waiting, tick)
         elif (tick := self.records.to_forget(self.app) or 0) and self._is_old(tick):
             try:
-                self.forget()
+                if self.forget():
+                    self._forgot()
             except Unavailable as error:
                 logger.warning("ticks before an erasure are kept for now: %s", error.message)
         return True
