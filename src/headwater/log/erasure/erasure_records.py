@@ -183,7 +183,9 @@ class ErasureRecords:
             (app,),
         )
         return {
-            row["sink"]: (row["leftover"], bool(row["final"])) if (row["asked_us"] or 0) >= record.requested_us else None
+            row["sink"]: (row["leftover"], bool(row["final"]))
+            if (row["asked_us"] or 0) >= record.requested_us
+            else None
             for row in rows
         }
 

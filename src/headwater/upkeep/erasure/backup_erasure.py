@@ -59,8 +59,8 @@ def begin_replay(repository: BackupRepository, catalog: Catalog, *, now_us: int)
     return len(found)
 
 
-def backup_places(places: Sequence[str], record: ErasureRecord) -> list[PlaceReport]:
-    """What a certificate says of the backups at these places."""
+def backup_places(places: Sequence[str], record: ErasureRecord, *, ever: bool) -> list[PlaceReport]:
+    """What a certificate says of the backups at these places; ``ever``: there may be some at others."""
     found = []
     for place in places:
         older = [each for each in BackupRepository.at(place).manifests() if each.cut_us <= record.requested_us]
@@ -75,7 +75,9 @@ def backup_places(places: Sequence[str], record: ErasureRecord) -> list[PlaceRep
                 "are pruned; a restore of them erases the person again",
             )
         )
-    if not places:
+    if not places and not ever:
+        found.append(PlaceReport("backups", PlaceState.DONE, "none was ever made of this home"))
+    elif not places:
         found.append(
             PlaceReport("backups", PlaceState.NOT_COVERED, "no place was named: headwater erase … --backups PLACE")
         )

@@ -24,6 +24,7 @@ from headwater.log.catalog.sqlite_file import rewritten
 from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.erasure.erasure_records import ErasureRecord, ErasureRecords
 from headwater.log.erasure.log_erasure import ErasedTopic, LogErasure, check_subject, erase_person, names_of
+from headwater.log.maintenance.removal_pin import FILE as BACKUP_LOCK
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.erasure.backup_erasure import backup_places, tell
 from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceReport, PlaceState
@@ -109,7 +110,8 @@ class PersonErasure:
         self._views(record)
         for place in self.backups:
             tell(BackupRepository.at(place), record)
-        self.places += backup_places(self.backups, record)
+        restored = bool(self.log.catalog.read("SELECT 1 FROM restores LIMIT 1"))
+        self.places += backup_places(self.backups, record, ever=restored or (self.log.home / BACKUP_LOCK).exists())
         self._scan()
         certificate = ErasureCertificate(self.subject, record.hash, self.log.clock.now_us(), tuple(self.places))
         ErasureRecords(self.log.catalog).certify(record, certificate.to_json())
