@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import pyarrow as pa
 
-from headwater.app_searches import AppSearches
+from headwater.app_privacy import AppPrivacy
 from headwater.app_services import AppServices
 from headwater.durations import Duration, to_seconds
 from headwater.errors import InvalidDeclaration
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet, InletDeclaration
+    from headwater.log.schema.personal_columns import Personal
     from headwater.patterns.pattern_builder import Pattern
     from headwater.sinks.postgres.postgres_serving import PostgresServing
     from headwater.sinks.runner.declared_sinks import DeclaredSinks, SinkHandle
@@ -52,7 +54,7 @@ LOG_VARIABLE, STATE_VARIABLE, SERVE_VARIABLE = "HEADWATER_LOG", "HEADWATER_STATE
 run_on: ContextVar[Path | None] = ContextVar("run_on", default=None)
 
 
-class AppDeclarations(AppSearches):
+class AppDeclarations(AppPrivacy):
     """The declarations of one app."""
 
     def __init__(
@@ -196,6 +198,8 @@ class AppDeclarations(AppSearches):
         closes: str | None = None,
         late_alert: float = 0.01,
         on_error: OnError | None = None,
+        privacy: Mapping[str, Personal | None] | None = None,
+        people_min: int | None = None,
     ) -> View:
         """Declare a view by SQL. ``get_view`` finds it again; ``view_function`` declares one by a PySpark function.
 
@@ -212,7 +216,8 @@ class AppDeclarations(AppSearches):
           is compared with.
 
         See ``docs/time.md``. ``on_error="pause"``: when it fails, it stands still, and other views go on. See
-        ``docs/failures.md``.
+        ``docs/failures.md``. ``people_min=5``: groups of fewer people are not shown; ``privacy`` says of columns that
+        they are personal, or (None) that they are not. See ``docs/privacy.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -226,7 +231,9 @@ class AppDeclarations(AppSearches):
         timing = Timing.declared(name, late=late, horizon=horizon, emit=emit, closes=closes, late_alert=late_alert)
         policy = self._policy(on_error)
         text = sql if isinstance(sql, str) else sql.sql
-        return self._declare(ViewDeclaration(name, text, caller(), serve=serve, timing=timing, on_error=policy))
+        declared = ViewDeclaration(name, text, caller(), serve=serve, timing=timing, on_error=policy)
+        text = self._of_people(declared.title, text, people_min)
+        return self._declare(replace(declared, sql=text, people_min=people_min, privacy=privacy or {}))
 
     def view_function(
         self,
@@ -236,11 +243,13 @@ class AppDeclarations(AppSearches):
         by: str | Sequence[str] = (),
         serve: bool = True,
         on_error: OnError | None = None,
+        privacy: Mapping[str, Personal | None] | None = None,
     ) -> Callable[[ViewFunction], View]:
         """Declare a view by a PySpark function of frames, one for each input; the decorated name is the view.
 
         Without ``by`` the function is called row by row, so to say: it must give for a union of rows the union of what
-        it gives for each. With ``by`` it is given all rows of each key that was touched.
+        it gives for each. With ``by`` it is given all rows of each key that was touched. Each of its columns is as
+        personal as its inputs, unless ``privacy`` says otherwise.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -260,7 +269,9 @@ class AppDeclarations(AppSearches):
         def declare(function: ViewFunction) -> View:
             view = name or function.__name__
             return self._declare(
-                ViewDeclaration(view, None, location, function, names, keys, serve=serve, on_error=policy)
+                ViewDeclaration(
+                    view, None, location, function, names, keys, serve=serve, on_error=policy, privacy=privacy or {}
+                )
             )
 
         return declare
@@ -321,11 +332,12 @@ class AppDeclarations(AppSearches):
 
     # What stands beside them
 
-    def sink(self, view: str | View, sink: Sink, *, name: str | None = None) -> SinkHandle:
+    def sink(self, view: str | View, sink: Sink, *, name: str | None = None, mask: bool = False) -> SinkHandle:
         """Declare what carries a view to another system.
 
         It begins with a full copy and then follows tick by tick: in the background under ``run`` and ``start``, and as
-        the last part of ``tick()``. See ``docs/sinks.md``.
+        the last part of ``tick()``. See ``docs/sinks.md``. With ``mask`` it gets masks in place of personal values: see
+        ``docs/privacy.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -341,7 +353,7 @@ class AppDeclarations(AppSearches):
                 hint=f'Declare one before it; of a topic or table: app.view("…", "SELECT * FROM {carried}").',
                 view=carried,
             )
-        return self.sinks.declare(carried, sink, name)
+        return self.sinks.declare(carried, sink, name, masked=self.personal_data if mask else None)
 
     def backup(
         self, to: str, *, every: Duration = "1 day", keep: str | None = None, drill: Duration | None = None

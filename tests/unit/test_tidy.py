@@ -68,6 +68,7 @@ BUILT = (
         "app_aggregates",
         "app_declarations",
         "app_file",
+        "app_privacy",
         "app_processes",
         "app_searches",
         "app_services",
@@ -91,10 +92,11 @@ MAY_IMPORT = {
     "app_services": LOG | DERIVED | {"app_declarations", "app_processes", "upkeep"},  # the app itself only by name
     "app_aggregates": LOG | {"aggregates", "views"},
     "app_processes": LOG | {"aggregates", "app_aggregates", "sinks", "views"},
+    "app_privacy": LOG | {"app_searches", "sinks", "views"},
     "app_searches": LOG | {"app_processes", "searches", "views"},
     "app_declarations": LOG
     | DERIVED
-    | {"app_aggregates", "app_processes", "app_searches", "app_services", "objects", "patterns", "upkeep"},
+    | {"app_aggregates", "app_privacy", "app_services", "objects", "patterns", "upkeep"},
     "app": LOG | DERIVED | {"app_declarations", "upkeep"},
     "app_file": {"errors", "app", "app_declarations"},
     "sync": LOG | DERIVED | {"app"},
@@ -123,13 +125,14 @@ ROOMS = {
     },
     "views": {
         "compiler": set(),
+        "privacy": {"compiler"},
         "spark": {"compiler", "source"},
         "source": {"spark"},
         "state": {"compiler", "spark"},
         "stages": {"compiler", "spark", "state"},
         "event_time": {"compiler", "spark", "source", "state", "stages"},
         "tick": {"compiler", "spark", "state", "stages", "event_time", "source"},
-        "serving": {"compiler", "spark", "state", "stages", "event_time", "tick"},
+        "serving": {"compiler", "privacy", "spark", "state", "stages", "event_time", "tick"},
         "lifecycle": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
         "provenance": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
     },

@@ -34,6 +34,7 @@ from headwater.server.http.coalescing_executor import CoalescingExecutor
 from headwater.server.http.connections import Counts
 from headwater.server.http.held_consumers import HeldConsumers
 from headwater.server.http.identity_tokens import Identities
+from headwater.server.http.masked_answers import MaskedAnswers
 from headwater.server.http.query_places import QueryPlaces
 from headwater.server.queries.query_workers import QueryWorkers
 from headwater.server.queries.spark_queries import SparkQueries
@@ -79,6 +80,7 @@ class ServerState:
         self.settings = settings or ServerSettings()
         self.supervisor = supervisor
         self.identities = Identities.of(self.settings)
+        self.masked = MaskedAnswers(app)
         path = store_path(self.log.home, app.name)
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
 from headwater.hints import suggestion
 from headwater.log.contract import EventLog
+from headwater.log.schema.personal_columns import declared_privacy
 from headwater.log.topic_settings import check_name
 from headwater.views.view import View
 from headwater.views.view_declaration import ViewDeclaration
@@ -88,7 +89,9 @@ class DeclaredViews:
         self._check_name(declared.name)
         if declared.sql is None:
             self._check_inputs(declared)
-        self._plans[declared.name] = None if declared.sql is None else self._compiled(declared, declared.sql)
+        plan = None if declared.sql is None else self._compiled(declared, declared.sql)
+        self._check_privacy(declared, plan)
+        self._plans[declared.name] = plan
         self._declared[declared.name] = declared
         self._waiting.pop(declared.name, None)
         return View(self, declared.name)
@@ -135,6 +138,20 @@ class DeclaredViews:
         if name in self.log.topic_names():
             raise DeclarationConflict(
                 f'"{name}" is a topic or table of this home already', hint="Give the view another name.", view=name
+            )
+
+    def _check_privacy(self, declared: ViewDeclaration, plan: ViewPlan | None) -> None:
+        """What is said of columns is of columns that there are."""
+        said = dict(declared.privacy)
+        declared_privacy({column: personal for column, personal in said.items() if personal is not None})
+        known = [] if plan is None else [column.name for column in plan.columns]
+        unknown = next((column for column in said if known and column not in known), None)
+        if unknown is not None:
+            raise InvalidDeclaration(
+                f'{declared.title}: privacy names "{unknown}", which is not a column',
+                hint=suggestion(unknown, known),
+                view=declared.name,
+                column=unknown,
             )
 
     def _relations(self) -> dict[str, Relation]:

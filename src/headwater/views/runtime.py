@@ -350,13 +350,6 @@ class AppRuntime:
             views = tables_in(sql) if at_least is not None else ()
             return self.contents(at_least=at_least, timeout=timeout, views=views).reply(sql, push_down=push_down)
 
-    def bounded(self, sql: str, *, at_least: Token | None, timeout: float, bytes_max: int) -> tuple[int, pa.Table]:
-        """For strangers: the tick, and an answer of so many bytes at most."""
-        with self.mapped_errors():
-            views = tables_in(sql) if at_least is not None else ()
-            contents = self.contents(at_least=at_least, timeout=timeout, views=views, bytes_max=bytes_max)
-            return contents.manifest.tick, contents.reply(sql).table
-
     @property
     def serving(self) -> ServingStore:
         """The serving store, for reading."""

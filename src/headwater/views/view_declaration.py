@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from headwater.log.schema.personal_columns import Personal
 from headwater.views.event_time.timing import Timing
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class ViewDeclaration:
     serve: bool = True
     timing: Timing = field(default_factory=Timing)
     on_error: str = "stop"  # or "pause", see ``views/tick/pausing.py``
+    privacy: Mapping[str, Personal | None] = field(default_factory=dict)  # of its columns; None: not personal
+    people_min: int | None = None  # groups of fewer people are not shown, see ``views/privacy/people_min.py``
 
     @property
     def title(self) -> str:

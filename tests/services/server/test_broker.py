@@ -15,6 +15,7 @@ from headwater.app_file import app_of
 from headwater.server.realtime.broker import Broadcast, SubscriberMessage
 from headwater.server.server_settings import ServerSettings
 from headwater.server.server_state import ServerState
+from headwater.views.privacy.personal_data import SEES_ALL
 from tests.services.server.processes import APP
 from tests.services.server.ticks_by_hand import HandTicks
 
@@ -47,7 +48,7 @@ async def next_of(messages: AsyncGenerator[SubscriberMessage]) -> dict[str, Any]
 
 def reader_that_stands_still(state: ServerState) -> Broadcast:
     """The view's reader, moved by the test alone."""
-    broadcast = state.broker._broadcasts["revenue"] = Broadcast(state, "revenue")
+    broadcast = state.broker._broadcasts["revenue", SEES_ALL] = Broadcast(state, "revenue", SEES_ALL)
     broadcast.task = asyncio.ensure_future(asyncio.sleep(0))
     return broadcast
 
@@ -65,7 +66,7 @@ def test_a_reader_that_is_behind_a_subscriber_tells_it_nothing_twice(state: Serv
         step(broadcast)  # it stands at tick 1
         for total in (2, 3):
             hand.commit({"DE": total})
-        messages = state.broker.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None, SEES_ALL)
         assert (await next_of(messages))["tick"] == 3
         following = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -85,7 +86,7 @@ def test_a_subscriber_whose_queue_is_full_is_told_where_to_go_on(state: ServerSt
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
         step(broadcast)
-        messages = state.broker.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None, SEES_ALL)
         token = (await next_of(messages))["token"]
         waiting = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -111,7 +112,7 @@ def test_what_waits_for_a_subscriber_is_bounded_in_bytes_too(state: ServerState,
         hand.commit({"DE": 0})
         broadcast = reader_that_stands_still(state)
         step(broadcast)
-        messages = state.broker.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None, SEES_ALL)
         await next_of(messages)
         waiting = asyncio.ensure_future(next_of(messages))
         while not broadcast.subscribers:
@@ -131,7 +132,7 @@ def test_a_server_that_stops_says_so_with_the_token(state: ServerState, hand: Ha
     async def work() -> None:
         hand.commit({"DE": 0})
         step(reader_that_stands_still(state))
-        messages = state.broker.subscribe("revenue", None)
+        messages = state.broker.subscribe("revenue", None, SEES_ALL)
         token = (await next_of(messages))["token"]
         waiting = asyncio.ensure_future(next_of(messages))
         await asyncio.sleep(0)

@@ -191,7 +191,7 @@ def test_a_transaction_of_a_limited_key_is_about_its_names_alone(client: TestCli
 def test_a_session_says_what_its_key_is_limited_to(client: TestClient, keys: Keys) -> None:
     limited = client.get("/v1/session", headers={"authorization": f"Bearer {made(keys, 'one', ['query'], ['n*'])}"})
 
-    assert limited.json() == {"keys": True, "name": "one", "scopes": ["query"], "only": ["n*"]}
+    assert limited.json() == {"keys": True, "name": "one", "scopes": ["query"], "only": ["n*"], "purposes": []}
 
 
 def test_a_key_ends_when_its_time_has_come_and_its_successor_is_good(tmp_path: Path) -> None:

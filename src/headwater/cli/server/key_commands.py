@@ -33,7 +33,7 @@ ExpiresOption = Annotated[
 def add(
     name: NameArgument,
     scope: Annotated[
-        list[str], typer.Option("--scope", "-s", help="produce, consume, query or admin; may be given again.")
+        list[str], typer.Option("--scope", "-s", help="produce, consume, query, personal or admin; may be given again.")
     ],
     only: Annotated[
         list[str] | None,
@@ -41,6 +41,15 @@ def add(
             "--only",
             metavar="NAME",
             help="Good for this topic, view, aggregate … alone; * for a part of a name; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
+    purpose: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--purpose",
+            metavar="WORD",
+            help="Sees masked columns of this purpose; may be given again.",
             show_default=False,
         ),
     ] = None,
@@ -52,10 +61,11 @@ def add(
 
     [cyan]headwater key add importer --scope produce --only orders --expires 90d[/cyan]
     [cyan]headwater key add dashboard -s query -s consume --key-file keys.json[/cyan]
+    [cyan]headwater key add billing -s query --purpose billing[/cyan]
     """
     from headwater.server.http.keys import Keys
 
-    key = Keys(key_file).add(name, scope, only=only or (), lasts_s=_lasting(expires))
+    key = Keys(key_file).add(name, scope, only=only or (), purposes=purpose or (), lasts_s=_lasting(expires))
     _show(name, key, key_file, as_json=as_json)
 
 
@@ -108,6 +118,7 @@ def ls(key_file: KeyFile = KEY_FILE, as_json: JsonOption = False) -> None:
         "name": "name",
         "scopes": lambda each: ", ".join(each["scopes"]),
         "only": lambda each: ", ".join(each["only"]) or "everything",
+        "sees": lambda each: "personal columns" if each["sees_everything"] else ", ".join(each["purposes"]),
         "made": "made_at",
         "expires": lambda each: each["expires_at"] or "never",
     }
@@ -121,6 +132,8 @@ def _listed(entry: dict[str, Any]) -> dict[str, Any]:
         "name": entry["name"],
         "scopes": entry["scopes"],
         "only": entry.get("only", []),
+        "purposes": entry.get("purposes", []),
+        "sees_everything": bool({"personal", "admin"} & set(entry["scopes"])),
         "made_at": entry.get("made_at"),
         "expires_at": None if ends is None else format_us(ends),
         "old_key_until": None if before is None else format_us(before["ends_us"]),

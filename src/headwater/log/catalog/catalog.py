@@ -200,6 +200,15 @@ class Catalog:
             rows = self.read("SELECT id FROM home_id")
         return str(rows[0]["id"])
 
+    def mask_secret(self) -> bytes:
+        """What hashes of masked values are made with, made on first use; backups and restored homes have it too."""
+        rows = self.read("SELECT secret FROM mask_secret")
+        if not rows:
+            with self.write(durable=True) as db:
+                db.execute("INSERT OR IGNORE INTO mask_secret (one, secret) VALUES (1, ?)", (secrets.token_bytes(32),))
+            rows = self.read("SELECT secret FROM mask_secret")
+        return bytes(rows[0]["secret"])
+
     def integrity_problems(self) -> list[str]:
         """Problems that SQLite's integrity check finds; empty without any."""
         rows = self.read("PRAGMA integrity_check(20)")

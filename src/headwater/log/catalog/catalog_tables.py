@@ -4,7 +4,8 @@ What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manife
 ``tick_changes``, ``views/state/manifest_entries.py`` ``manifest_entries`` and ``manifest_runs``,
 ``views/state/small_runs.py`` ``small_runs``, ``views/state/remote/store_manifests.py`` ``remote_states``,
 ``views/tick/reports.py`` ``tick_reports``,
-``catalog.py`` ``home_id``, ``sinks/runner/sink_status.py`` the sinks, ``federation/attachments.py`` the attachments,
+``catalog.py`` ``home_id`` and ``mask_secret``, ``sinks/runner/sink_status.py`` the sinks,
+``federation/attachments.py`` the attachments,
 ``inlets/counters.py`` the inlets, ``upkeep/backup/`` the restores and drills.
 Invariants: ``apps.tick`` names the current row of ``ticks``; the six tables of manifests change in one transaction. A
 home's id never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are
@@ -78,6 +79,10 @@ CREATE TABLE IF NOT EXISTS tick_reports (  -- durations of the last ticks, for o
 CREATE TABLE IF NOT EXISTS home_id (    -- distinguishes this home from others with apps of the same names
     one INTEGER PRIMARY KEY CHECK (one = 1),
     id TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS mask_secret (  -- what hashes of masked values are made with
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    secret BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS restores (   -- the backups that this home came from, see upkeep/backup/
     home TEXT PRIMARY KEY,               -- the id that it got

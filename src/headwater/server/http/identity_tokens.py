@@ -33,7 +33,7 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 DISCOVERY = "/.well-known/openid-configuration"
 SCOPE_CLAIMS = ("scope", "scp", "roles", "permissions")
 SCOPE_PREFIX = "headwater."
-ONLY_CLAIM = "headwater_only"
+ONLY_CLAIM, PURPOSES_CLAIM = "headwater_only", "headwater_purposes"
 LEEWAY_S = 30  # for clocks that differ
 FETCH_SECONDS_MIN = 30.0
 FETCH_SECONDS_MAX = 900.0  # keys that the provider has taken back are good for so long
@@ -141,7 +141,7 @@ class IdentityTokens:
             )
         except self._jwt.PyJWTError as error:
             raise _refused(str(error)) from error
-        return Holder(f"jwt:{claims['sub']}", _scopes(claims), _only(claims))
+        return Holder(f"jwt:{claims['sub']}", _scopes(claims), _only(claims), _purposes(claims))
 
     def _key_id(self, token: str) -> str | None:
         try:
@@ -192,6 +192,18 @@ def _only(claims: Mapping[str, Any]) -> tuple[str, ...]:
     ):
         raise _refused(f"its claim {ONLY_CLAIM} is no list of names")
     return tuple(names)
+
+
+def _purposes(claims: Mapping[str, Any]) -> tuple[str, ...]:
+    """The purposes whose personal columns a token's holder sees.
+
+    >>> _purposes({"headwater_purposes": ["billing"]}), _purposes({})
+    (('billing',), ())
+    """
+    named = claims.get(PURPOSES_CLAIM, [])
+    if not isinstance(named, list) or not all(isinstance(purpose, str) for purpose in named):
+        raise _refused(f"its claim {PURPOSES_CLAIM} is no list of purposes")
+    return tuple(named)
 
 
 def _refused(why: str) -> Unauthenticated:

@@ -27,9 +27,11 @@ from typing import Any
 
 from headwater.clock import Clock, format_us
 from headwater.errors import InvalidDeclaration, Unauthenticated
+from headwater.log.schema.personal_columns import Personal
 from headwater.log.topic_settings import check_name
+from headwater.views.privacy.personal_data import SEES_ALL, PrivacyRights
 
-SCOPES = ("produce", "consume", "query", "admin")
+SCOPES = ("produce", "consume", "query", "personal", "admin")
 PREFIX = "hw_"
 NAME_PATTERN = re.compile(r"[\w.\-*?]{1,200}")  # a name of the log, with wildcards
 
@@ -41,6 +43,7 @@ class Holder:
     name: str
     scopes: frozenset[str]
     only: tuple[str, ...] = ()  # names of topics, views and so on, with wildcards; empty: all
+    purposes: tuple[str, ...] = ()  # personal columns of these purposes are not masked
 
     def may(self, scope: str) -> bool:
         """Whether the key is good for something.
@@ -49,6 +52,15 @@ class Holder:
         (False, True)
         """
         return scope in self.scopes or "admin" in self.scopes
+
+    @property
+    def privacy(self) -> PrivacyRights:
+        """What it may see of personal columns.
+
+        >>> Holder("app", frozenset({"query"}), purposes=("billing",)).privacy.everything
+        False
+        """
+        return SEES_ALL if self.may("personal") else PrivacyRights(purposes=frozenset(self.purposes))
 
     def may_touch(self, name: str) -> bool:
         """Whether the key is good for a topic, a view or another thing of this name.
@@ -93,7 +105,9 @@ class Keys:
                 f'the key of "{found["name"]}" has ended: {format_us(ended)}',
                 hint=f"Make a new one: headwater key rotate {found['name']} --key-file FILE",
             )
-        return Holder(found["name"], frozenset(found["scopes"]), tuple(found.get("only", ())))
+        return Holder(
+            found["name"], frozenset(found["scopes"]), tuple(found.get("only", ())), tuple(found.get("purposes", ()))
+        )
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries of the key file."""
@@ -108,11 +122,20 @@ class Keys:
                 self._known, self._seen = _read(self.path), seen
             return list(self._known)
 
-    def add(self, name: str, scopes: Collection[str], *, only: Sequence[str] = (), lasts_s: float | None = None) -> str:
+    def add(
+        self,
+        name: str,
+        scopes: Collection[str],
+        *,
+        only: Sequence[str] = (),
+        purposes: Sequence[str] = (),
+        lasts_s: float | None = None,
+    ) -> str:
         """Make a key and return it; it cannot be shown again.
 
         ``only``: the names of topics, views and so on that it is good for, with ``*`` and ``?`` for a part of a name.
-        ``lasts_s``: after so many seconds it ends.
+        ``purposes``: it sees the values of masked columns of these purposes. ``lasts_s``: after so many seconds it
+        ends.
         """
         check_name("key", name)
         unknown = sorted(set(scopes) - set(SCOPES))
@@ -125,6 +148,8 @@ class Keys:
                     f"a key cannot be limited to {pattern!r}",
                     hint="Write the name of a topic or a view; * stands for any part of a name: shop_*",
                 )
+        for purpose in purposes:
+            Personal("person", purpose=purpose)  # refuses what is no word
         known = self.entries()
         if any(each["name"] == name for each in known):
             raise InvalidDeclaration(
@@ -134,6 +159,8 @@ class Keys:
         entry: dict[str, Any] = {"name": name, "scopes": sorted(scopes)}
         if only:
             entry["only"] = sorted(set(only))
+        if purposes:
+            entry["purposes"] = sorted(set(purposes))
         key = self._renew(entry, lasts_s)
         self._write([*known, entry])
         return key
@@ -202,7 +229,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
                 raise ValueError(each)
             # An end or a limit that cannot be read would be none at all.
             ends = [each.get("ends_us", 0), each.get("before", {"ends_us": 0})["ends_us"]]
-            if not all(isinstance(end, int) for end in ends) or not isinstance(each.get("only", []), list):
+            lists = all(isinstance(each.get(name, []), list) for name in ("only", "purposes"))
+            if not all(isinstance(end, int) for end in ends) or not lists:
                 raise ValueError(each)
         return list(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

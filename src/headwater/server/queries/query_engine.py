@@ -30,6 +30,8 @@ from headwater.server.engine.child_process import time_limit
 from headwater.server.engine.engine_channel import Answer, EngineChannel
 from headwater.server.http.renderings import rendered
 from headwater.server.queries.store_worker import facts_of
+from headwater.views.compiler.frontend.query_tables import tables_in
+from headwater.views.privacy.hidden_columns import hidden_from_json
 from headwater.views.runtime import AppRuntime
 from headwater.views.serving.serving_queries import answer_too_large, out_of_time
 from headwater.views.spark import own_process
@@ -66,7 +68,7 @@ class QueryEngine:
                     return self._explained(request["why"], bytes_max)
                 if "pattern" in request:
                     return self._tried(request["pattern"], bytes_max)
-                tick, table = self._asked(request["sql"], request["at_least"], rows_max, bytes_max, began + seconds)
+                tick, table = self._asked(request, rows_max, bytes_max, began + seconds)
         except SparkEnded as error:
             raise self._out_of_memory() if error.data["status"] == OUT_OF_MEMORY else error from error
         except MemoryError as error:
@@ -108,15 +110,19 @@ class QueryEngine:
             tried(self.runtime.log, asked["sql"], self.runtime.spark, asked["only"], asked["limit"]), bytes_max
         )
 
-    def _asked(self, sql: str, at_least: str | None, rows_max: int, bytes_max: int, deadline: float) -> Any:
+    def _asked(self, request: dict[str, Any], rows_max: int, bytes_max: int, deadline: float) -> Any:
         from headwater.views.serving.query_admission import admit
 
+        sql, at_least = request["sql"], request["at_least"]
         admit(sql)
         limited = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) LIMIT {rows_max + 1}"
         admit(limited)
         token = Token.parse(at_least) if at_least else None
         left = max(0.0, deadline - time.monotonic())
-        return self.runtime.bounded(limited, at_least=token, timeout=left, bytes_max=bytes_max)
+        views = tables_in(limited) if token is not None else ()
+        contents = self.runtime.contents(at_least=token, timeout=left, views=views, bytes_max=bytes_max)
+        contents.hidden = hidden_from_json(request["hidden"])
+        return contents.manifest.tick, contents.reply(limited).table
 
     def _out_of_memory(self) -> OutOfMemory:
         return OutOfMemory(

@@ -20,6 +20,7 @@ import pyarrow as pa
 from headwater.errors import Unavailable
 from headwater.server.http.renderings import JSON, Rendered, rendered
 from headwater.server.queries.question_loop import answer_questions, limit, pages_bytes, prepare_signals
+from headwater.views.privacy.hidden_columns import hidden_from_json
 from headwater.views.serving.serving_columns import inferred
 from headwater.views.serving.serving_queries import Bounds
 from headwater.views.serving.serving_store import ServingStore
@@ -47,13 +48,14 @@ def _asked(
     seconds_max: float,
     waited: float,
     kind: str,
+    hidden: dict[str, Any],
 ) -> Rendered:
     began = time.monotonic()
     if not store.path.exists():
         raise Unavailable(
             "no view is filled yet", detail="The first tick of the app fills them.", hint="See /health/ready."
         )
-    tick, table = store.asked(sql, params, Bounds(rows_max + 1, bytes_max, seconds_max))
+    tick, table = store.asked(sql, params, Bounds(rows_max + 1, bytes_max, seconds_max, hidden_from_json(hidden)))
     truncated, table = table.num_rows > rows_max, table.slice(0, rows_max)
     return rendered(
         table, facts_of(table, tick, "store", truncated, waited + time.monotonic() - began), kind, bytes_max

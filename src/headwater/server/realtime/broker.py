@@ -24,6 +24,7 @@ from headwater.errors import TooMany
 from headwater.server.realtime.change_notifier import LOOK_S
 from headwater.server.realtime.status_events import HeldStream, event
 from headwater.server.realtime.subscriber_messages import MessageEncoder, ResumeToken, ViewMessage
+from headwater.views.privacy.personal_data import PrivacyRights
 
 if TYPE_CHECKING:
     from headwater.server.server_state import ServerState
@@ -101,11 +102,11 @@ def _size(messages: list[SubscriberMessage]) -> int:
 
 
 class Broadcast:
-    """The reader of one view, shared by its subscribers."""
+    """The reader of one view, shared by its subscribers of the same rights."""
 
-    def __init__(self, state: ServerState, view: str) -> None:
+    def __init__(self, state: ServerState, view: str, rights: PrivacyRights) -> None:
         self._state = state
-        self.encoder = MessageEncoder(view, state.committed)
+        self.encoder = MessageEncoder(view, state.committed, state.masked, rights)
         self.at: ResumeToken | None = None
         self.users = 0  # includes subscribers that read by themselves
         self.subscribers: set[Subscriber] = set()
@@ -172,7 +173,7 @@ class SubscriptionBroker:
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
-        self._broadcasts: dict[str, Broadcast] = {}
+        self._broadcasts: dict[tuple[str, PrivacyRights], Broadcast] = {}
         self.open = 0
         self.dropped = 0
         self.sent = 0
@@ -191,19 +192,21 @@ class SubscriptionBroker:
             for subscriber in broadcast.subscribers:
                 subscriber.leave()
 
-    def subscribe(self, view: str, have: ResumeToken | None) -> HeldStream[SubscriberMessage]:
-        """The messages of one subscription; ``TooMany`` at the limit."""
+    def subscribe(self, view: str, have: ResumeToken | None, rights: PrivacyRights) -> HeldStream[SubscriberMessage]:
+        """The messages of one subscription, of the values that its rights show; ``TooMany`` at the limit."""
         limit = self._state.settings.subscriptions_max
         if self.open >= limit:
             raise TooMany(f"{limit} subscriptions are open", hint="Try again later, or raise --subscriptions.")
         self.open += 1
-        return HeldStream(self._messages(view, have), self._left)
+        return HeldStream(self._messages((view, rights), have), self._left)
 
     def _left(self) -> None:
         self.open -= 1
 
-    async def _messages(self, view: str, have: ResumeToken | None) -> AsyncGenerator[SubscriberMessage]:
-        broadcast = self._broadcast(view)
+    async def _messages(
+        self, what: tuple[str, PrivacyRights], have: ResumeToken | None
+    ) -> AsyncGenerator[SubscriberMessage]:
+        broadcast = self._broadcast(what)
         broadcast.users += 1
         try:
             async for message in self._follow(broadcast, have):
@@ -211,7 +214,7 @@ class SubscriptionBroker:
                 yield message
         finally:
             broadcast.users -= 1
-            self._tidy(view, broadcast)
+            self._tidy(what, broadcast)
 
     async def _follow(self, broadcast: Broadcast, have: ResumeToken | None) -> AsyncGenerator[SubscriberMessage]:
         state, encoder = self._state, broadcast.encoder
@@ -302,15 +305,15 @@ class SubscriptionBroker:
         end = {"type": "end", "reason": reason, "tick": at.tick if at else None, "token": str(at) if at else None}
         return SubscriberMessage(json.dumps(end), "end", at)
 
-    def _broadcast(self, view: str) -> Broadcast:
-        found = self._broadcasts.get(view)
+    def _broadcast(self, what: tuple[str, PrivacyRights]) -> Broadcast:
+        found = self._broadcasts.get(what)
         if found is None:
-            found = self._broadcasts[view] = Broadcast(self._state, view)
+            found = self._broadcasts[what] = Broadcast(self._state, *what)
             found.task = self._state.begin(found.run())
         return found
 
-    def _tidy(self, view: str, broadcast: Broadcast) -> None:
-        if not broadcast.users and self._broadcasts.get(view) is broadcast:
-            del self._broadcasts[view]
+    def _tidy(self, what: tuple[str, PrivacyRights], broadcast: Broadcast) -> None:
+        if not broadcast.users and self._broadcasts.get(what) is broadcast:
+            del self._broadcasts[what]
             assert broadcast.task is not None
             broadcast.task.cancel()

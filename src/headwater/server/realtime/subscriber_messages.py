@@ -16,14 +16,18 @@ import json
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from headwater.errors import InvalidDeclaration, OffsetOutOfRange
+from headwater.log.schema.ddl import parse_view_ddl
+from headwater.log.schema.personal_columns import Mask
+from headwater.server.http.masked_answers import MaskedAnswers
 from headwater.server.http.renderings import rows_text
+from headwater.views.privacy.personal_data import PrivacyRights
 from headwater.views.serving.change_feed import VERSION, ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.view_reader import ViewReader
@@ -99,8 +103,10 @@ class ViewMessage:
 class MessageEncoder:
     """Makes the messages of one view. Its methods block: call them in a thread."""
 
-    def __init__(self, view: str, committed: CommittedChanges) -> None:
+    def __init__(self, view: str, committed: CommittedChanges, masked: MaskedAnswers, rights: PrivacyRights) -> None:
         self.view = view
+        self._masked = masked
+        self._rights = rights
         self._committed = committed
         self._manifests = committed.manifests
         self._reader = ViewReader(view, committed, epoch=lambda: 0)
@@ -111,20 +117,32 @@ class MessageEncoder:
 
     def now(self) -> ResumeToken | None:
         """The view's position; None before its first tick."""
-        return self._token(self._manifests.current())
+        return self._token(self._manifests.current(), self._masks())
 
-    def _token(self, manifest: Manifest | None) -> ResumeToken | None:
+    def _masks(self) -> dict[str, Mask]:
+        """What masks which columns, as it is declared now."""
+        about = None if self._rights.everything else self._manifests.current().views.get(self.view)
+        if about is None:
+            return {}
+        return self._masked.masks_of(self._rights, self.view, parse_view_ddl(about["columns"]).names)
+
+    def _token(self, manifest: Manifest | None, masks: Mapping[str, Mask]) -> ResumeToken | None:
         about = None if manifest is None else manifest.views.get(self.view)
         if manifest is None or about is None:
             return None
         version = f"{self._manifests.state_id()}/{about['created_tick']}"
+        if masks:  # other masks are another copy: its subscribers get a snapshot
+            version += f"/{sorted(masks.items())}"
         return ResumeToken(manifest.tick, hashlib.sha256(version.encode()).hexdigest()[:8])
 
     def resumed(self, have: ResumeToken) -> ResumeToken | None:
         """The token with its query's version, if changes after it are kept; None: a snapshot is needed."""
-        now = self.now()
+        return self._resumed(have, self._masks())
+
+    def _resumed(self, have: ResumeToken, masks: Mapping[str, Mask]) -> ResumeToken | None:
+        now = self._token(self._manifests.current(), masks)
         # The manifest of the tick itself must be kept too: it has the version of the subscriber's query.
-        then = self._token(self._manifests.at(have.tick))
+        then = self._token(self._manifests.at(have.tick), masks)
         if now is None or then is None or have.tick > now.tick or then.version != now.version:
             return None
         return then if have.version in (None, then.version) else None
@@ -147,30 +165,33 @@ class MessageEncoder:
             return None
 
     def _made(self) -> ViewMessage:
-        manifest = self._manifests.current()
-        token = self._token(manifest)
+        manifest, masks = self._manifests.current(), self._masks()
+        token = self._token(manifest, masks)
         assert token is not None
         with self._reader.rows_at(manifest) as (head, batches):
             about: dict[str, Any] = {
                 **self._paused(manifest),
                 "columns": [{"name": field.name, "type": str(field.type)} for field in head.schema],
                 "key": list(head.key),
+                **({"masked": sorted(masks)} if masks else {}),
             }
-            return ViewMessage("snapshot", token, self._parts(token, "rows", _slices(batches, head.schema), about))
+            rows = (self._masked.masked(each, masks) for each in _slices(batches, head.schema))
+            return ViewMessage("snapshot", token, self._parts(token, "rows", rows, about))
 
     def changes(self, after: ResumeToken, *, ticks_max: int) -> list[ViewMessage] | None:
         """The changes after a token, for at most ``ticks_max`` ticks; None: a snapshot is needed.
 
         Of ticks without changes only the last is sent. The total size is bounded for slow readers.
         """
-        begin = self.resumed(after)
+        masks = self._masks()
+        begin = self._resumed(after, masks)
         if begin is None:
             return None
         last = min(self._manifests.tick(), begin.tick + ticks_max)
         found: list[ViewMessage] = []
         try:
             for tick in range(begin.tick + 1, last + 1):
-                view_message = self._at(ResumeToken(tick, begin.version))
+                view_message = self._at(ResumeToken(tick, begin.version), masks)
                 if view_message is not None:
                     found.append(view_message)
                     if sum(each.bytes for each in found) > TOLD_BYTES_MAX:
@@ -187,12 +208,13 @@ class MessageEncoder:
         found = (manifest or self._manifests.current()).paused.get(self.view)
         return {} if found is None else {"paused": Pause.from_json(found).describe(self.view)}
 
-    def _at(self, token: ResumeToken) -> ViewMessage | None:
+    def _at(self, token: ResumeToken, masks: Mapping[str, Mask]) -> ViewMessage | None:
         """The changes of one tick, cached; None when there are none."""
         with self._one_at_a_time:
             if token not in self._recent:
                 tables = list(self._feed.read(token.tick, token.tick))
-                self._recent[token] = self._changed(token, tables[0].drop_columns([VERSION])) if tables else None
+                changed = [self._masked.masked(table.drop_columns([VERSION]), masks) for table in tables]
+                self._recent[token] = self._changed(token, changed[0]) if changed else None
                 while len(self._recent) > RECENT_MAX:
                     self._recent.popitem(last=False)
             return self._recent[token]

@@ -44,13 +44,14 @@ def router(state: ServerState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["aggregates"])
     sends, looks = [Depends(needs("produce"))], [Depends(needs("query"))]
+    shows = [*looks, Depends(state.masked.topic_shown(""))]  # values of its events
 
     @routes.get("/v1/aggregates", dependencies=looks)
     async def aggregates() -> Any:
         """All aggregates and event stores of the log: counts, and the commands of those that the app declares."""
         return plain_answer({"aggregates": await state.read(state.histories.all)})
 
-    @routes.get("/v1/aggregates/{name}", dependencies=looks)
+    @routes.get("/v1/aggregates/{name}", dependencies=shows)
     async def one_kind(
         name: str,
         prefix: Annotated[str, Query(max_length=1000, description="Ids that begin so.")] = "",
@@ -72,7 +73,7 @@ def router(state: ServerState) -> APIRouter:
 
         return plain_answer(await state.read(look))
 
-    @routes.get("/v1/aggregates/{name}/{id}", dependencies=looks)
+    @routes.get("/v1/aggregates/{name}/{id}", dependencies=shows)
     async def one(
         name: str,
         id: str,
@@ -83,7 +84,7 @@ def router(state: ServerState) -> APIRouter:
         state.app.get_aggregate(name)
         return _answer(await state.commands.state(name, id, caller, version))
 
-    @routes.get("/v1/aggregates/{name}/{id}/history", dependencies=looks)
+    @routes.get("/v1/aggregates/{name}/{id}/history", dependencies=shows)
     async def history(
         name: str,
         id: str,

@@ -9,8 +9,10 @@ Read next: ``server/http/held_consumers.py``.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -23,6 +25,7 @@ from headwater.log.topic_settings import check_name
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
 from headwater.server.http.held_consumers import Held
+from headwater.server.http.masked_answers import Reader
 from headwater.server.http.renderings import JSON, rows_text
 from headwater.server.http.request_bodies import Seconds
 from headwater.server.routes.topic_routes import place_of
@@ -136,7 +139,7 @@ def router(state: ServerState) -> APIRouter:
         return plain_answer(_about(await state.write(work)), 201)
 
     @routes.post("/v1/consumers/{id}/poll", dependencies=holds)
-    async def poll(id: Id, asked: Polling, request: Request) -> Any:
+    async def poll(id: Id, asked: Polling, request: Request, reader: Reader) -> Any:
         """The next batch. Give back its ``number`` as ``received``; until then the same batch comes again."""
         found = held.find(id, owner_of(request))
         state.notifier.watch(found.consumer.topic)
@@ -146,7 +149,11 @@ def router(state: ServerState) -> APIRouter:
 
         batch = await state.until(look, asked.wait)
         found = held.find(id, owner_of(request))
-        return _batch(found, batch)
+        rows = "[]"
+        if batch is not None:
+            masks = partial(state.masked.table, reader, found.consumer.topic.name)
+            rows = await state.read(lambda: rows_text(masks(pa.Table.from_batches([batch.data]))))
+        return _batch(found, batch, rows)
 
     @routes.post("/v1/consumers/{id}/commit", dependencies=holds)
     async def commit(id: Id, asked: Committing, request: Request) -> Any:
@@ -197,10 +204,8 @@ def _about(held: Held) -> dict[str, Any]:
     }
 
 
-def _batch(held: Held, batch: Batch | None) -> Response:
+def _batch(held: Held, batch: Batch | None, rows: str) -> Response:
     head: dict[str, Any] = {"number": held.number, "generation": held.consumer.generation}
-    rows = "[]"
     if batch is not None:
         head |= {"partition": batch.partition, "first_offset": batch.first_offset, "next_offset": batch.next_offset}
-        rows = rows_text(batch.data)
     return Response(f'{json.dumps(head)[:-1]}, "rows":{rows}}}', media_type=JSON)

@@ -61,9 +61,10 @@ def router(state: ServerState) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["processes"])
     sends, looks = [Depends(needs("produce"))], [Depends(needs("query"))]
-    _claims(routes, state, sends, looks)
-    _processes(routes, state, sends, looks)
-    _services(routes, state, sends, looks)
+    shown = Depends(state.masked.topic_shown(""))
+    _claims(routes, state, sends, [*looks, shown])
+    _processes(routes, state, sends, looks, shown)
+    _services(routes, state, [*sends, Depends(state.masked.topic_shown("_requests", "_replies"))], looks)
     return routes
 
 
@@ -103,7 +104,7 @@ def _claims(routes: APIRouter, state: ServerState, sends: Any, looks: Any) -> No
         return plain_answer(made.to_dict())
 
 
-def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any) -> None:
+def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any, shown: Any) -> None:
     @routes.get("/v1/processes", dependencies=looks)
     async def processes() -> Any:
         """The processes of the app, with the requests that are open, and where each was declared."""
@@ -113,7 +114,7 @@ def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any) ->
         ]
         return plain_answer({"processes": listed})
 
-    @routes.get("/v1/processes/{name}", dependencies=looks)
+    @routes.get("/v1/processes/{name}", dependencies=[*looks, shown])
     async def requests(
         name: str,
         status: Annotated[str | None, Query(max_length=20, description="Only those.")] = None,
@@ -145,7 +146,7 @@ def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any) ->
         found = await _ended(state, process, handle.request_id, wait)
         return plain_answer({**found, "token": str(handle.token), "repeated": handle.repeated})
 
-    @routes.get("/v1/processes/{name}/{id}", dependencies=looks)
+    @routes.get("/v1/processes/{name}/{id}", dependencies=[*looks, shown])
     async def one(name: str, id: str, wait: Wait = 0) -> Any:
         """How a request stands, after ``wait`` seconds at most."""
         return plain_answer(await _ended(state, state.app.get_process(name), id, wait))

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from headwater.errors import InvalidQuery, Misuse, UnknownSink
 from headwater.hints import suggestion
 from headwater.server.http.guard import Caller, needs
+from headwater.server.http.masked_answers import Reader
 from headwater.server.http.renderings import Rendered, accepted
 from headwater.server.http.request_bodies import Seconds
 from headwater.sinks.postgres.postgres_served_rows import PostgresServedRows
@@ -48,8 +49,13 @@ def router(state: ServerState) -> APIRouter:
     settings = state.settings
 
     @routes.post("/v1/query")
-    async def query(asked: QueryRequest, caller: Caller, accept: Annotated[str | None, Header()] = None) -> Any:
-        """One SELECT, as of one tick: in SQLite's dialect over views, or in Spark's over views, tables and topics."""
+    async def query(
+        asked: QueryRequest, caller: Caller, reader: Reader, accept: Annotated[str | None, Header()] = None
+    ) -> Any:
+        """One SELECT, as of one tick: in SQLite's dialect over views, or in Spark's over views, tables and topics.
+
+        Columns that are masked for the key are null.
+        """
         seconds = min(asked.timeout or settings.query_seconds_max, settings.query_seconds_max)
         limit = min(asked.limit or settings.query_rows_max, settings.query_rows_max)
         question: dict[str, Any] = {
@@ -57,6 +63,7 @@ def router(state: ServerState) -> APIRouter:
             "rows_max": limit,
             "bytes_max": settings.query_bytes_max,
             "kind": accepted(accept),
+            "hidden": {} if reader.privacy.everything else await state.read(state.masked.hidden, reader),
         }
         began = time.monotonic()
         token = await state.awaited(asked.at_least, seconds) if asked.at_least else None
@@ -83,6 +90,7 @@ def router(state: ServerState) -> APIRouter:
     async def search(
         sink: str,
         caller: Caller,
+        reader: Reader,
         q: Annotated[str, Query(min_length=1, max_length=4000)],
         limit: Annotated[int, Query(ge=1, le=1000)] = 10,
     ) -> Any:
@@ -90,6 +98,8 @@ def router(state: ServerState) -> APIRouter:
         found = {each.name: each for each in state.app.sinks if each.sink.kind == "search"}
         if sink not in found:
             raise UnknownSink(f'no search sink "{sink}" was declared', hint=suggestion(sink, list(found)), sink=sink)
+        if not found[sink].masked:
+            await state.read(state.masked.check_shown, reader, found[sink].view, "an index over the rows")
         index: Any = found[sink].sink
         question = {
             "path": os.fspath(index.path),

@@ -22,6 +22,8 @@ from headwater.errors import Misuse, UnknownRow
 from headwater.log.schema.json_lines import json_decoder
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
+from headwater.server.http.keys import Holder
+from headwater.server.http.masked_answers import Reader
 from headwater.server.realtime.broker import SubscriberMessage
 from headwater.server.realtime.status_events import EventStream, event
 from headwater.server.realtime.subscriber_messages import ResumeToken
@@ -59,6 +61,12 @@ def router(state: ServerState) -> APIRouter:
     routes = APIRouter(tags=["searches"])
     writes, looks = [Depends(needs("produce"))], [Depends(needs("query"))]
 
+    async def shown(name: str, reader: Holder) -> Searches:
+        """Searches whose texts and owners a key may see."""
+        searches = state.app.get_searches(name)
+        await state.read(state.masked.check_shown, reader, searches.table.name, "stored searches")
+        return searches
+
     @routes.get("/v1/searches", dependencies=looks)
     async def declared() -> Any:
         """The stored searches that the app declares: over what, and in which text columns."""
@@ -70,26 +78,30 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.get("/v1/searches/{name}", dependencies=looks)
     async def found(
-        name: str, owner: Owner = None, tags: Tags = None, limit: Annotated[int, Query(ge=1, le=LISTED_MAX)] = 1000
+        name: str,
+        reader: Reader,
+        owner: Owner = None,
+        tags: Tags = None,
+        limit: Annotated[int, Query(ge=1, le=LISTED_MAX)] = 1000,
     ) -> Any:
         """Searches, as the log has them now, each with its ``problem`` and its ``cost``."""
-        searches = state.app.get_searches(name)
+        searches = await shown(name, reader)
         every = await state.read(lambda: searches.find(owner=owner, tags=tags or ()))
         listed = [each.to_dict() for each in every[:limit]]
         return plain_answer({"searches": listed, "count": len(every)})
 
     @routes.post("/v1/searches/{name}/percolate", dependencies=looks, openapi_extra=BODY)
-    async def percolate(name: str, request: Request, owner: Owner = None, tags: Tags = None) -> Any:
+    async def percolate(name: str, request: Request, reader: Reader, owner: Owner = None, tags: Tags = None) -> Any:
         """The searches that a document would match, the best first. Nothing is written."""
-        searches = state.app.get_searches(name)
+        searches = await shown(name, reader)
         document = _document(searches, await request.body())
         matches = await state.read(lambda: searches.percolate_json(document, owner=owner, tags=tags or ()))
         return plain_answer({"matches": matches})
 
     @routes.get("/v1/searches/{name}/{id}", dependencies=looks)
-    async def one(name: str, id: str) -> Any:
+    async def one(name: str, id: str, reader: Reader) -> Any:
         """One search, as the log has it now."""
-        search = await state.read(state.app.get_searches(name).get, id)
+        search = await state.read((await shown(name, reader)).get, id)
         if search is None:
             raise UnknownRow(f'there is no search "{id}" in "{name}"', hint=f"List them: GET /v1/searches/{name}.")
         return plain_answer(search.to_dict())
@@ -116,14 +128,16 @@ def router(state: ServerState) -> APIRouter:
     async def subscribe(
         name: str,
         id: str,
+        reader: Reader,
         token: Annotated[str | None, Query(max_length=64)] = None,
         last_event_id: Annotated[str | None, Header(max_length=64)] = None,
     ) -> Any:
         """One search's matches as server-sent events: a snapshot, then what changes, tick by tick."""
-        view = state.app.get_searches(name).name
+        view = (await shown(name, reader)).name
+        await state.read(state.masked.check_shown, reader, view, "the matches of a search")
         state.require_view(view)
         have = token or last_event_id
-        messages = state.broker.subscribe(view, ResumeToken.parse(have) if have else None)
+        messages = state.broker.subscribe(view, ResumeToken.parse(have) if have else None, reader.privacy)
         seconds = state.settings.send_seconds_max
         return EventStream(messages, written=_of_search(id), send_seconds_max=seconds, on_slow=state.broker.note_slow)
 

@@ -61,4 +61,9 @@ def router(state: ServerState) -> APIRouter:
 
 
 def _about(holder: Holder) -> dict[str, Any]:
-    return {"name": holder.name, "scopes": sorted(holder.scopes), "only": list(holder.only)}
+    return {
+        "name": holder.name,
+        "scopes": sorted(holder.scopes),
+        "only": list(holder.only),
+        "purposes": list(holder.purposes),
+    }

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from headwater.errors import HeadwaterError
 from headwater.server.http.answers import status_of
 from headwater.server.http.guard import WEBSOCKET_REFUSED, needs
+from headwater.server.http.masked_answers import Reader
 from headwater.server.realtime.broker import SubscriberMessage
 from headwater.server.realtime.status_events import EventStream, HeldStream
 from headwater.server.realtime.subscriber_messages import ResumeToken
@@ -39,6 +40,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.get("/v1/views/{view}/subscribe", dependencies=[Depends(may)], response_class=Response)
     async def subscribe(
         view: str,
+        reader: Reader,
         from_tick: Annotated[int | None, Query(ge=1, le=2**53)] = None,
         token: Annotated[str | None, Query(max_length=64)] = None,
         last_event_id: Annotated[str | None, Header(max_length=64)] = None,
@@ -49,7 +51,7 @@ def router(state: ServerState) -> APIRouter:
         the first missing tick.
         """
         state.require_view(view)
-        messages = state.broker.subscribe(view, _resume_token(from_tick, token or last_event_id))
+        messages = state.broker.subscribe(view, _resume_token(from_tick, token or last_event_id), reader.privacy)
         seconds = state.settings.send_seconds_max
         return EventStream(messages, written=_event, send_seconds_max=seconds, on_slow=state.broker.note_slow)
 
@@ -61,7 +63,7 @@ def router(state: ServerState) -> APIRouter:
             given = socket.query_params
             tick = given.get("from_tick")
             have = _resume_token(ResumeToken.parse(tick).tick if tick else None, given.get("token"))
-            messages = state.broker.subscribe(view, have)
+            messages = state.broker.subscribe(view, have, socket.scope["state"]["holder"].privacy)
         except HeadwaterError as error:
             await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])
             return

@@ -28,6 +28,7 @@ from headwater.log.token import Token
 from headwater.log.topic_reader import Place, offsets_for
 from headwater.server.http.answers import plain_answer, table_answer
 from headwater.server.http.guard import needs
+from headwater.server.http.masked_answers import Reader
 from headwater.server.http.request_bodies import rows_of
 from headwater.server.status.app_graph import is_system
 
@@ -128,6 +129,7 @@ def router(state: ServerState) -> APIRouter:
     @routes.get("/v1/topics/{topic}/records", dependencies=consumes)
     async def read(
         topic: str,
+        reader: Reader,
         start: Annotated[str, Query(alias="from", max_length=4000)] = "earliest",
         limit: Annotated[int, Query(ge=1, le=ROWS_MAX)] = 100,
         wait: Wait = 0.0,
@@ -149,6 +151,8 @@ def router(state: ServerState) -> APIRouter:
         came = await state.until(look, wait)
         following, table = came if came is not None else await state.read(read_rows, found, begin, limit)
         facts = {"topic": topic, "next": str(Token({topic: following})), "count": table.num_rows}
+        if not reader.privacy.everything:
+            table = await state.read(state.masked.table, reader, topic, table)
         return table_answer(table, facts, accept)
 
     @routes.post("/v1/tables/{table}/rows", dependencies=produces, openapi_extra=ROW_BODY)

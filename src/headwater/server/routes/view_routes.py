@@ -23,6 +23,8 @@ from headwater.log.schema.far_times import far_json_rows
 from headwater.log.schema.row_conversion import to_rows
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import Caller, needs
+from headwater.server.http.keys import Holder
+from headwater.server.http.masked_answers import Reader
 from headwater.server.http.renderings import Rendered, accepted, rendered, rows_text
 from headwater.server.routes.topic_routes import Wait
 from headwater.views.serving.change_feed import VERSION, ChangeFeed
@@ -58,6 +60,7 @@ def router(state: ServerState) -> APIRouter:
     async def rows(
         view: str,
         caller: Caller,
+        reader: Reader,
         key: Annotated[list[str] | None, Query(max_length=64, description="The key's values, in its order.")] = None,
         where: Annotated[str | None, Query(max_length=4000, description="A JSON object: column to value.")] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -69,7 +72,7 @@ def router(state: ServerState) -> APIRouter:
         state.require_view(view)
         if at_least:
             await state.covered(await state.awaited(at_least, wait), wait, [view])
-        reading = partial(_rows, state, view, key, where, limit, accepted(accept))
+        reading = partial(_rows, state, reader, view, key, where, limit, accepted(accept))
         if where is not None:  # the table may have to be searched
             return state.sending.answer(await state.question(caller, reading))
         return state.sending.answer(await (state.read_briefly if key is not None else state.read)(reading))
@@ -78,18 +81,20 @@ def router(state: ServerState) -> APIRouter:
     async def history(
         view: str,
         caller: Caller,
+        reader: Reader,
         tick: Annotated[int, Query(ge=1, le=2**53)],
         limit: Annotated[int, Query(ge=1, le=100_000)] = 10_000,
         accept: Annotated[str | None, Header()] = None,
     ) -> Any:
         """The rows of a view as they were after a tick, as far back as ticks are kept."""
         state.require_view(view)
-        found = await state.question(caller, _history, state, view, tick, limit, accepted(accept))
+        found = await state.question(caller, _history, state, reader, view, tick, limit, accepted(accept))
         return state.sending.answer(found)
 
     @routes.get("/v1/views/{view}/changes", dependencies=looks)
     async def changes(
         view: str,
+        reader: Reader,
         from_tick: Annotated[int | None, Query(ge=1, le=2**53)] = None,
         ticks: Annotated[int, Query(ge=1, le=TICKS_MAX, description="Of at most so many ticks.")] = TICKS_MAX,
         wait: Wait = 0.0,
@@ -103,12 +108,15 @@ def router(state: ServerState) -> APIRouter:
 
         came = await state.until(look, wait)
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
+        if not reader.privacy.everything:
+            tables = await state.read(lambda: [state.masked.table(reader, view, table) for table in tables])
         return _listed(view, following, tables)
 
     @routes.get("/v1/views/{view}/why", dependencies=[*looks, Depends(needs("consume", about="all"))])
     async def why(
         view: str,
         caller: Caller,
+        reader: Reader,
         key: Annotated[list[str] | None, Query(max_length=64, description="The key's values, in its order.")] = None,
         where: Annotated[str | None, Query(max_length=4000, description="A JSON object: column to value.")] = None,
         at_tick: Annotated[int | None, Query(ge=1, le=2**53)] = None,
@@ -116,6 +124,7 @@ def router(state: ServerState) -> APIRouter:
     ) -> Any:
         """The input events behind a row, stage by stage. It shows rows of topics: the key needs consume, too."""
         state.require_view(view)
+        await state.read(partial(state.masked.check_shown, reader, view, "the events behind a row", upstream=True))
         asked = {"view": view, "key": key or [], "where": _where(where), "at_tick": at_tick, "limit": limit}
         settings = state.settings
         limits = {"seconds_max": settings.query_seconds_max, "bytes_max": settings.query_bytes_max, "rows_max": 0}
@@ -127,11 +136,13 @@ def router(state: ServerState) -> APIRouter:
     async def pattern(
         view: str,
         caller: Caller,
+        reader: Reader,
         only: Annotated[str | None, Query(max_length=4000, description="Only the rows of this partition.")] = None,
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="At most so many rows.")] = 200,
     ) -> Any:
         """Which recorded rows match which variable of a view's pattern. It shows rows of topics: as ``why``."""
         state.require_view(view)
+        await state.read(partial(state.masked.check_shown, reader, view, "the rows of a pattern", upstream=True))
         sql = state.app.get_view(view).declared.sql
         if sql is None:
             raise Misuse(f'the view "{view}" has no SQL', hint="Only a view with MATCH_RECOGNIZE has a pattern.")
@@ -179,7 +190,9 @@ def _described(state: ServerState, view: str) -> dict[str, Any]:
 # Rows
 
 
-def _rows(state: ServerState, view: str, key: list[str] | None, where: str | None, limit: int, kind: str) -> Rendered:
+def _rows(
+    state: ServerState, reader: Holder, view: str, key: list[str] | None, where: str | None, limit: int, kind: str
+) -> Rendered:
     store, settings = state.store, state.settings
     bounds = Bounds(limit + 1, settings.query_bytes_max, settings.query_seconds_max)
     served = store.views().get(view)
@@ -187,19 +200,25 @@ def _rows(state: ServerState, view: str, key: list[str] | None, where: str | Non
         raise _unserved(state, view)
     if not key and where is None:
         tick, found = store.first(view, bounds)
-        return _rendered(state, view, tick, found, limit, kind)
+        return _rendered(state, reader, view, tick, found, limit, kind)
     if key and len(key) != len(served.key):
         raise wrong_key(served, key, instead='where={"column": value}')
     given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
     wanted = {**given, **_where(where)}
+    state.masked.check_asked(reader, view, wanted)
     known = {name: value for name, value in wanted.items() if name in served.by_name}
     typed = to_rows(far_json_rows([known], served.schema_of(tuple(known))))[0] if known else {}
     tick, found = store.found(view, {**wanted, **typed}, bounds)  # what is no column is refused by the store
-    return _rendered(state, view, tick, found, limit, kind)
+    return _rendered(state, reader, view, tick, found, limit, kind)
 
 
-def _rendered(state: ServerState, view: str, tick: int, found: pa.Table, limit: int, kind: str) -> Rendered:
-    facts = {"view": view, "tick": tick, "truncated": found.num_rows > limit}
+def _rendered(
+    state: ServerState, reader: Holder, view: str, tick: int, found: pa.Table, limit: int, kind: str
+) -> Rendered:
+    facts: dict[str, Any] = {"view": view, "tick": tick, "truncated": found.num_rows > limit}
+    masks = state.masked.masks(reader, view, found.schema.names)
+    if masks:
+        found, facts = state.masked.masked(found.slice(0, limit), masks), {**facts, "masked": sorted(masks)}
     paused = state.manifests.current().paused.get(view)
     if paused is not None:
         facts |= {"tick": int(paused["tick"]), "paused": True}
@@ -239,7 +258,7 @@ def _where(text: str | None) -> dict[str, Any]:
 # The past
 
 
-def _history(state: ServerState, view: str, tick: int, limit: int, kind: str) -> Rendered:
+def _history(state: ServerState, reader: Holder, view: str, tick: int, limit: int, kind: str) -> Rendered:
     manifest = state.manifests.at(tick)
     if manifest is None or view not in manifest.views:
         kept = state.manifests.kept()
@@ -249,8 +268,7 @@ def _history(state: ServerState, view: str, tick: int, limit: int, kind: str) ->
             hint="Ask for a tick that is kept.",
             view=view,
         )
-    reader = ViewReader(view, state.committed, epoch=lambda: 0)
-    with reader.rows_at(manifest) as (head, batches):
+    with ViewReader(view, state.committed, epoch=lambda: 0).rows_at(manifest) as (head, batches):
         found, count, held = [], 0, 0
         for batch in batches:
             found.append(batch)
@@ -260,7 +278,7 @@ def _history(state: ServerState, view: str, tick: int, limit: int, kind: str) ->
                 raise answer_too_large(state.settings.query_bytes_max)
             if count > limit:
                 break
-        return _rendered(state, view, tick, pa.Table.from_batches(found, head.schema), limit, kind)
+        return _rendered(state, reader, view, tick, pa.Table.from_batches(found, head.schema), limit, kind)
 
 
 def _changes(state: ServerState, view: str, from_tick: int | None, ticks: int) -> tuple[int, list[pa.Table]]:

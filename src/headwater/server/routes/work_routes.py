@@ -30,6 +30,7 @@ from headwater.log.schema.json_lines import json_line
 from headwater.log.topic_settings import check_name
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
+from headwater.server.http.masked_answers import Reader
 from headwater.server.http.renderings import JSON
 from headwater.server.http.request_bodies import Seconds
 
@@ -119,7 +120,7 @@ def router(state: ServerState) -> APIRouter:
     prefix = "/v1/topics/{topic}/groups/{group}"
 
     @routes.post(f"{prefix}/take")
-    async def take(topic: str, group: str, asked: Taking) -> Any:
+    async def take(topic: str, group: str, asked: Taking, reader: Reader) -> Any:
         """Messages, each with a handle; answer before the lease ends, or another gets them."""
         found = await state.read_briefly(state.log.get_topic, topic)
         state.notifier.watch(found)
@@ -128,7 +129,10 @@ def router(state: ServerState) -> APIRouter:
             return await state.write(workers.take, found, group, asked) or None
 
         messages = await state.until(look, asked.wait, LOOK_AGAIN_S)
-        return _taken(messages or [], asked)
+        rows = [dict(message.row) for message in messages or []]
+        if rows and not reader.privacy.everything:
+            rows = await state.read(lambda: [state.masked.row(reader, topic, row) for row in rows])
+        return _taken(messages or [], rows, asked)
 
     @routes.post(f"{prefix}/ack")
     async def ack(topic: str, group: str, asked: Acknowledging) -> Any:
@@ -208,9 +212,9 @@ def lease_of(handle: str) -> tuple[Lease, int]:
         raise Misuse(f"{handle[:60]!r} is no handle", hint="Use a handle that take returned.") from error
 
 
-def _taken(messages: list[Message], asked: Taking) -> Response:
+def _taken(messages: list[Message], rows: list[dict[str, Any]], asked: Taking) -> Response:
     parts = []
-    for message in messages:
+    for message, row in zip(messages, rows, strict=True):
         head = {
             "handle": handle_of(message.lease, asked.deliveries_max),
             "partition": message.partition,
@@ -218,7 +222,7 @@ def _taken(messages: list[Message], asked: Taking) -> Response:
             "deliveries": message.deliveries,
             "deleted": message.deleted,
         }
-        parts.append(f'{json.dumps(head)[:-1]}, "row":{json_line(message.row)}}}')
+        parts.append(f'{json.dumps(head)[:-1]}, "row":{json_line(row)}}}')
     return Response(f'{{"messages":[{",".join(parts)}]}}', media_type=JSON)
 
 

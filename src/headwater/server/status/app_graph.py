@@ -38,6 +38,11 @@ def describe(app: App) -> dict[str, Any]:
     """
     bases = {topic.name: _base(topic) for topic in app.log.topics()}
     views = {view.name: _view(view) for view in app.views}
+    for place in app.privacy_map():
+        node = bases.get(place.relation) or views[place.relation]
+        for each in node["columns"]:
+            if each["name"] == place.column:
+                each["personal"] = {"subjects": place.subjects, "purposes": place.purposes, "mask": place.mask}
     relations = {name.lower(): node for name, node in (bases | views).items()}
     nodes, edges = [*bases.values(), *views.values()], list[Edge]()
 

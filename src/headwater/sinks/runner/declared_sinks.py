@@ -18,7 +18,9 @@ from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSin
 from headwater.hints import suggestion
 from headwater.log.contract import EventLog
 from headwater.log.erasure.erasure_records import ErasureRecords
+from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.topic_settings import check_name
+from headwater.sinks.runner.masked_view_reader import MaskedViewReader
 from headwater.sinks.runner.sink_runner import SinkRunner
 from headwater.sinks.runner.sink_status import SinkStatus
 from headwater.sinks.runner.sink_task import SinkTask
@@ -27,6 +29,7 @@ from headwater.views.serving.view_reader import ViewReader
 from headwater.views.view_declaration import caller
 
 if TYPE_CHECKING:
+    from headwater.views.privacy.personal_data import PersonalData
     from headwater.views.runtime import AppRuntime
 
 OnTick = Callable[[Any], None]
@@ -42,6 +45,7 @@ class DeclaredSink:
     sink: Sink
     location: str  # "shop.py:42"
     make_task: MakeTask | None = None  # for one that carries more than a view
+    masked: PersonalData | None = None  # for one that gets masked values
 
 
 class SinkHandle:
@@ -62,6 +66,7 @@ class SinkHandle:
         self.name = declared.name
         self.view = declared.view
         self.sink = declared.sink
+        self.masked = declared.masked is not None
         self.location = declared.location
 
     def status(self) -> SinkStatus:
@@ -97,8 +102,16 @@ class DeclaredSinks:
 
     # Declaring
 
-    def declare(self, view: str, sink: Sink, name: str | None, make_task: MakeTask | None = None) -> SinkHandle:
-        """Add a sink."""
+    def declare(
+        self,
+        view: str,
+        sink: Sink,
+        name: str | None,
+        make_task: MakeTask | None = None,
+        *,
+        masked: PersonalData | None = None,
+    ) -> SinkHandle:
+        """Add a sink; one that is ``masked`` gets what these say of the view's columns."""
         if not isinstance(sink, Sink):
             raise InvalidDeclaration(
                 f"{sink!r} is not a sink", hint='A sink is one of hw.sinks, as in hw.sinks.SQLite("copy.db").'
@@ -111,7 +124,7 @@ class DeclaredSinks:
                 hint='Give one of the two another name: app.sink(view, sink, name="…").',
                 sink=name,
             )
-        self._declared[name] = DeclaredSink(name, view, sink, caller(), make_task)
+        self._declared[name] = DeclaredSink(name, view, sink, caller(), make_task, masked)
         self.close()
         return SinkHandle(self, self._declared[name])
 
@@ -152,6 +165,11 @@ class DeclaredSinks:
         if each.make_task is not None:
             return each.make_task(each.name, runtime, log)
         reader = ViewReader(each.view, runtime.committed, epoch=lambda: runtime.epoch, clock=log.clock)
+        if each.masked is not None:
+            masks = ColumnMasks(log.local.catalog.mask_secret())
+            reader = MaskedViewReader(
+                each.view, runtime.committed, each.masked, masks, epoch=lambda: runtime.epoch, clock=log.clock
+            )
         return SinkTask(each.name, each.view, self._app, each.sink, reader, log)
 
     def sync(self) -> list[SinkStatus]:

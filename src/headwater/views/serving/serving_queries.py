@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from headwater.errors import AnswerTooLarge, Misuse, TimedOut
 from headwater.hints import suggestion
 from headwater.log.schema.far_times import far_rows
 from headwater.log.schema.row_conversion import to_batches
+from headwater.views.privacy.hidden_columns import Hidden
 from headwater.views.serving.serving_columns import column_of_declaration, declared_name, inferred, quoted, shown_name
 from headwater.views.serving.serving_tables import ServedTable
 from headwater.views.serving.sql_authorizer import PROBE, SqlAuthorizer
@@ -62,11 +63,12 @@ TRUTH_VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of an answer; None is no bound."""
+    """The bounds of an answer; None is no bound. Of ``hidden`` columns a query of SQL gets null."""
 
     rows: int | None = None
     bytes: int | None = None
     seconds: float | None = None
+    hidden: Hidden = field(default_factory=dict)
 
 
 def with_shown_names(sql: str, views: Iterable[ServedTable]) -> str:
@@ -91,11 +93,12 @@ def select(
 ) -> pa.Table:
     """The answer of one SELECT. ``known`` remembers the types of queries, until a table is made or dropped."""
     sql = with_shown_names(sql, views.values())
-    if sql not in known:
+    about = sql if not bounds.hidden else f"{sql}\0{sorted(bounds.hidden.items(), key=str)}"
+    if about not in known:
         if len(known) >= KNOWN_MAX:
             known.clear()
-        known[sql] = _declared_types(db, gate, sql)
-    declared = known[sql]
+        known[about] = _declared_types(db, gate, sql)
+    declared = known[about]
     cursor = db.execute(sql, params)
     rows = fetched(cursor, bounds)
     names = [declared_name(name) for name, *_ in cursor.description]

@@ -270,7 +270,7 @@ class ServingStore:
             with gate.trusting():
                 tick = self._progress(db).tick
                 views = self._live(db)
-            gate.show(views)
+            gate.show(views, within.hidden)
             try:
                 with in_bounds(db, within), gate.refusals_named():
                     return tick, select(db, gate, views, sql, params, self._declared, within)

@@ -25,7 +25,8 @@ from headwater.views import thresholds
 from headwater.views.compiler.frontend.bloom_filters import write_out_blooms
 from headwater.views.compiler.frontend.metadata_columns import may_name_metadata, write_out_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
-from headwater.views.compiler.plan import WEIGHT, Relation
+from headwater.views.compiler.plan import WEIGHT, Relation, topic_of
+from headwater.views.privacy.hidden_columns import Hidden
 from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.stage_schemas import columns_of
@@ -69,6 +70,7 @@ class RelationSnapshot:
         self.log = log
         self.bytes_max = bytes_max  # of an answer
         self.attached = attached or {}
+        self.hidden: Hidden = {}  # columns that queries get null of
         self.folder = folder
         self.manifest = manifest
         self.spark = spark.newSession()
@@ -197,7 +199,17 @@ class RelationSnapshot:
                     hint="There are: " + (", ".join(self.names()) or "none yet") + ".",
                     name=name,
                 )
-            self.frame(found).createOrReplaceTempView(quoted(found))
+            self._hiding(found, self.frame(found)).createOrReplaceTempView(quoted(found))
+
+    def _hiding(self, name: str, frame: DataFrame) -> DataFrame:
+        """A relation as queries may read it."""
+        from pyspark.sql import functions as f
+
+        columns = self.hidden.get(topic_of(name).lower())
+        if columns is None:
+            return frame
+        nothing = {each.name: f.lit(None).cast(each.dataType).alias(each.name) for each in frame.schema}
+        return frame.select(*(nothing[c] if columns.hides(c) else f.col(quoted(c)) for c in frame.columns))
 
     def run(self, sql: str) -> pa.Table:
         """Run a query whose tables are shown."""

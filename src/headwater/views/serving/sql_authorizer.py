@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from headwater.errors import InvalidQuery
+from headwater.views.privacy.hidden_columns import Hidden
 from headwater.views.serving.serving_columns import shown_name
 from headwater.views.serving.serving_tables import ServedTable
 
@@ -169,14 +170,23 @@ class SqlAuthorizer:
         self._probes = False
         self._refused: str | None = None
         self._columns: dict[str, frozenset[str]] = {}
+        self._hidden: dict[str, frozenset[str]] = {}
         for name in TABLE_FUNCTIONS:  # their first use registers them, which is refused later
             db.execute(f"SELECT 1 FROM {name}('[]')").fetchall()
         db.set_authorizer(self._decide)
         with self.trusting():
             db.execute(WRITES_REFUSED)
 
-    def show(self, tables: Mapping[str, ServedTable]) -> None:
-        """Let queries read these views, and nothing else."""
+    def show(self, tables: Mapping[str, ServedTable], hidden: Hidden | None = None) -> None:
+        """Let queries read these views, and nothing else; of ``hidden`` columns they read null."""
+        self._hidden = {
+            name: frozenset(
+                each for column in table.by_name if columns.hides(column) for each in (column, shown_name(column))
+            )
+            for table in tables.values()
+            if (columns := (hidden or {}).get(table.view.lower())) is not None
+            for name in (table.view, table.name)
+        }
         self._columns = {
             name: frozenset({"", *table.by_name, *map(shown_name, table.by_name)})
             for table in tables.values()
@@ -223,7 +233,7 @@ class SqlAuthorizer:
         if self._trusts or action in (SELECT, RECURSIVE):
             return sqlite3.SQLITE_OK
         if action == READ and one is not None and self._readable(one, two, inside):
-            return sqlite3.SQLITE_OK
+            return sqlite3.SQLITE_IGNORE if two in self._hidden.get(one, ()) else sqlite3.SQLITE_OK
         if action == FUNCTION and two is not None and two.lower() in FUNCTIONS:
             return sqlite3.SQLITE_OK
         if self._probes and (action, one) in PROBING:

@@ -6,7 +6,7 @@ import { brief, bytes, count, moment, rate, seconds } from "../figures.js";
 import { base, graphNow, listen, topic as topicNow } from "../live.js";
 import { groupTable } from "./list.js";
 import { sparkline, tile } from "../parts/plots.js";
-import { facts, heading, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
+import { facts, heading, personal, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
 
 const PLACE = "partition@offset";
 const APPENDED = "appended";
@@ -163,7 +163,11 @@ function columns(/** @type {any} */ declared) {
       cells: [
         column.name,
         make("code", null, column.type),
-        [declared.key.includes(column.name) ? "key" : null, declared.event_time === column.name ? "event time" : null]
+        [
+          declared.key.includes(column.name) ? "key" : null,
+          declared.event_time === column.name ? "event time" : null,
+          column.personal ? personal(column.personal) : null,
+        ]
           .filter(Boolean)
           .join(", "),
       ],

@@ -8,7 +8,7 @@ import { sinkTable, timesOf } from "./list.js";
 import { ChangeFeed } from "../parts/feed.js";
 import { LiveRows } from "../parts/live_rows.js";
 import { sparkline, tile } from "../parts/plots.js";
-import { facts, heading, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
+import { facts, heading, personal, plainTable, refusal, rowsTable, section } from "../parts/tables.js";
 
 /** @type {Record<string, string>} */
 const COSTS = {
@@ -74,6 +74,13 @@ export function viewPage(/** @type {string} */ name) {
             facts([
               ["Declared at", declared.declared_at],
               ["Key", declared.key.join(", ")],
+              [
+                "Personal",
+                declared.columns
+                  .filter((/** @type {any} */ each) => each.personal)
+                  .map((/** @type {any} */ each) => `${each.name} (${personal(each.personal)})`)
+                  .join(", "),
+              ],
             ]),
           ),
           section("Plan", plan(declared)),

@@ -122,6 +122,11 @@ export function facts(/** @type {(any[] | null | false)[]} */ pairs) {
   );
 }
 
+/** What is said of a personal column: whose values, what for, and its mask. */
+export function personal(/** @type {{ subjects: string[], purposes: string[], mask: string | null }} */ { subjects, purposes, mask }) {
+  return [`personal: ${subjects.join(", ")}`, ...purposes, mask ? `mask ${mask}` : null].filter(Boolean).join(", ");
+}
+
 /** A part of a page with a heading. */
 export function section(/** @type {string} */ title, /** @type {any[]} */ ...content) {
   return make("section", { class: "card", key: title }, make("h2", null, title), content);
