@@ -11,8 +11,8 @@ Read next: ``app_declarations.py``, ``views/view.py``, ``views/tick/engine.py``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwater.log.producer import Producer
     from headwater.log.schema.event_metadata import Metadata
     from headwater.sinks.runner.sink_status import SinkStatus
+    from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
     from headwater.views.lifecycle.verification import Difference
@@ -149,6 +150,25 @@ class App(AppDeclarations):
         []
         """
         return self.sinks.sync()
+
+    def erase(
+        self, *, dry_run: bool = False, backups: Sequence[str] = (), markers: Sequence[str] = (), **person: Any
+    ) -> ErasureCertificate:
+        """Erase a person from the log, the views and the sinks of this app; see ``docs/erasure.md``.
+
+        The person is given by a subject that topics declare: ``erase(user_id=7)``. ``dry_run``: only tell.
+        ``backups``: places that are told, beside those that the app declares. ``markers``: texts of the person that
+        are searched for at the end.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> of_users = {"id": hw.Personal("user_id"), "name": hw.Personal("user_id", by="id")}
+        >>> users = app.table("users", "id BIGINT, name STRING", key="id", privacy=of_users)
+        >>> _ = users.upsert([{"id": 7, "name": "Ada"}])
+        >>> [str(place.state) for place in app.erase(user_id=7, dry_run=True).places]
+        ['would be erased']
+        """
+        return self._services.erase(person, dry_run=dry_run, backups=backups, markers=markers)
 
     def run(
         self,

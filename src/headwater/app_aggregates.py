@@ -32,11 +32,14 @@ class AppAggregates:
         """The app's log."""
         raise NotImplementedError
 
-    def event_store(self, name: str, types: Mapping[str, Any], *, partitions: int = 1) -> EventStore:
+    def event_store(
+        self, name: str, types: Mapping[str, Any], *, partitions: int = 1, personal: str | None = None
+    ) -> EventStore:
         """Declare a history of events: a topic that is appended to under conditions. See ``docs/aggregates.md``.
 
         ``types`` are the columns of each type of event: DDL or a dataclass. One partition decides conditions over all
-        events; with several, every event has a stream, which decides its partition.
+        events; with several, every event has a stream, which decides its partition. ``personal`` is the subject whose
+        ids the streams are, as in ``hw.Personal``: see ``docs/erasure.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("bank", home=tempfile.mkdtemp())
@@ -50,16 +53,17 @@ class AppAggregates:
         declared = [
             given if isinstance(given, EventType) else EventType.declared(kind, given) for kind, given in types.items()
         ]
-        return EventStore(self.log, name, declared, partitions=partitions)
+        return EventStore(self.log, name, declared, partitions=partitions, personal=personal)
 
     def aggregate(
-        self, name: str, declared: type, *, partitions: int = 8, snapshot_every: int = 1000
+        self, name: str, declared: type, *, partitions: int = 8, snapshot_every: int = 1000, personal: str | None = None
     ) -> AggregateRepository:
         """Declare a kind of aggregate: its commands are decided one by one, and its events are its state.
 
         The class is plain: methods with ``@command`` validate, raise ``Rejected`` or call methods with ``@event``,
         which change the state. The events are rows of the topic ``name``, which views read: the columns ``stream``,
-        ``version``, ``type`` and ``at``, and one column for each type. See ``docs/aggregates.md``.
+        ``version``, ``type`` and ``at``, and one column for each type. See ``docs/aggregates.md``. ``personal`` is the
+        subject whose ids are the aggregates', as in ``hw.Personal``: see ``docs/erasure.md``.
 
         >>> import headwater as hw, tempfile
         >>> from headwater.aggregates import Rejected, command, event
@@ -82,7 +86,9 @@ class AppAggregates:
         from headwater.aggregates.aggregate_repository import AggregateRepository
 
         self._views.check_free(name)
-        made = AggregateRepository(self.log, name, declared, partitions=partitions, snapshot_every=snapshot_every)
+        made = AggregateRepository(
+            self.log, name, declared, partitions=partitions, snapshot_every=snapshot_every, personal=personal
+        )
         self.aggregates[name] = made
         return made
 

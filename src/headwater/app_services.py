@@ -12,7 +12,7 @@ Read next: ``app_declarations.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
     from headwater.upkeep.backup.backup_schedule import BackupPlan
+    from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate
 
 OnTick = Callable[[Any], None]
 
@@ -104,6 +105,27 @@ class AppServices:
 
         app = self._app
         return [BackupSchedule(lambda: app.log.local, plan, lambda: app.file) for plan in self.backups.values()]
+
+    def erase(
+        self, person: Mapping[str, Any], *, dry_run: bool, backups: Sequence[str], markers: Sequence[str]
+    ) -> ErasureCertificate:
+        """Erase a person; see ``App.erase``."""
+        from headwater.log.contract import Capability, require
+        from headwater.upkeep.erasure.person_erasure import PersonErasure, parse_person
+
+        require(self._app.log, Capability.NATIVE_FILES, "an erasure")
+        subject, value = parse_person([f"{name}={value}" for name, value in person.items()])
+        app = self._app
+        work = PersonErasure(
+            app.log.local,
+            subject,
+            value,
+            runtime=app._runtime,
+            forget_in_sinks=lambda: None if self._sinks is None else self._sinks.forget(),
+            backups=list(dict.fromkeys([*self.backups, *backups])),
+            markers=markers,
+        )
+        return work.find() if dry_run else work.run()
 
     def _watch_deadlines(self) -> None:
         from headwater.aggregates.tentative_deadlines import DeadlineWatch

@@ -97,7 +97,7 @@ MAY_IMPORT = {
     "app_declarations": LOG
     | DERIVED
     | {"app_aggregates", "app_privacy", "app_services", "objects", "patterns", "upkeep"},
-    "app": LOG | DERIVED | {"app_declarations"},
+    "app": LOG | DERIVED | {"app_declarations", "upkeep"},
     "app_file": {"errors", "app", "app_declarations"},
     "sync": LOG | DERIVED | {"app"},
     "upkeep": LOG | DERIVED | {"objects"},
@@ -121,6 +121,7 @@ ROOMS = {
         "event_time": {"schema", "storage", "catalog"},
         "groups": {"schema", "storage", "catalog", "commits"},
         "maintenance": {"schema", "storage", "catalog", "commits", "event_time", "groups"},
+        "erasure": {"schema", "storage", "catalog", "commits", "groups", "maintenance"},
     },
     "views": {
         "compiler": set(),

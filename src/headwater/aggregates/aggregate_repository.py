@@ -107,11 +107,20 @@ class AggregateRepository:
     (10, ['deposited', 'rejected'])
     """
 
-    def __init__(self, log: EventLog, name: str, declared: type, *, partitions: int, snapshot_every: int) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        name: str,
+        declared: type,
+        *,
+        partitions: int,
+        snapshot_every: int,
+        personal: str | None = None,
+    ) -> None:
         self.name = name
         self.declared = AggregateClass(name, declared)
         kinds = [method.type for method in self.declared.events.values()]
-        self.store = EventStore(log, name, kinds, extra=EXTRA, streams=True, partitions=partitions)
+        self.store = EventStore(log, name, kinds, extra=EXTRA, streams=True, partitions=partitions, personal=personal)
         path = Path(log.local.home) / "aggregates" / f"{name}.sqlite"
         snapshots = Snapshots(path, self.declared.fingerprint, declared)
         self.states = AggregateStates(self.declared, self.store, snapshots, snapshot_every)

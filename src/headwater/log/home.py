@@ -312,9 +312,12 @@ class Log:
 
         A process that has a topic open does this by itself every ``maintenance_interval`` seconds.
         """
+        from headwater.log.erasure.log_erasure import resume
         from headwater.log.maintenance.maintenance import maintain
 
         self.check_open()
+        if not self.read_only:
+            resume(self)
         return maintain(self)
 
     def check(self, *, progress: Callable[[int, int], None] | None = None) -> CheckReport:
@@ -363,8 +366,10 @@ class Log:
             self.opened(row).partition(number).take_up()
 
     def _maintain(self) -> None:
+        from headwater.log.erasure.log_erasure import resume
         from headwater.log.maintenance.maintenance import maintain
 
+        resume(self)
         report = maintain(self, wait=False, stopping=lambda: self._cleaner.closing)
         for step in report.steps:
             logger.log(logging.WARNING if step.failed else logging.INFO, "%s", step)
@@ -444,10 +449,11 @@ def _close(reference: weakref.ref[Log]) -> None:
 
 def _tables() -> tuple[str, ...]:
     from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
+    from headwater.log.erasure.erasure_records import TABLES_ERASURES
     from headwater.log.groups.consumer import TABLES_CONSUMERS
     from headwater.log.groups.readers import TABLES_READERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
 
     groups = (TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)
+    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_ERASURES, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)

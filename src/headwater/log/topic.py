@@ -196,12 +196,24 @@ class Topic(TopicPartitions):
         self.appender.refuse_events()
         if partition is not None:
             self.appender.checked_partition(partition)
+        if self.settings.captured_by is not None and self.privacy:
+            batch, deleted = self._without_erased(batch, deleted)
         identity = ANONYMOUS
         if producer is not None or sequence is not None:
             identity = AppendIdentity(producer, sequence, producer_id, epoch, first_chunk)
         if request_id is not None:
             return self.appender.append_once(batch, request_id, identity, deleted, partition, expected)
         return self.appender.append(batch, identity, deleted, partition, expected)
+
+    def _without_erased(
+        self, batch: pa.RecordBatch, deleted: bool | pa.Array
+    ) -> tuple[pa.RecordBatch, bool | pa.Array]:
+        """What a capture brings, without people who were erased."""
+        from headwater.log.erasure.log_erasure import KeptOut
+
+        marks = None if isinstance(deleted, bool) else deleted
+        batch, kept = KeptOut(self).without(batch, marks)
+        return batch, deleted if kept is None else kept
 
     def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
         """Append one batch to a partition if a condition, checked under its lock, holds for all rows before it."""

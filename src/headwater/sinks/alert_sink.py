@@ -22,7 +22,7 @@ from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.row_conversion import to_rows
 from headwater.sinks.email import Email
 from headwater.sinks.runner.kept_progress import kept_progress
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.sink import Leftover, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.text_values import json_text, key_texts
 from headwater.sinks.webhook_sink import Poster, WebhookSink
 from headwater.views.serving.deliveries import Delivery, deletes, row_names, upserts
@@ -119,6 +119,9 @@ class AlertTarget(Target):
             firing |= self._firing(pa.Table.from_batches([batch]))
         self._tell({name: row for name, row in firing.items() if name not in set(known or ())}, tick)
         return self.memory.remember(tick, epoch, sorted(firing))
+
+    def forget(self) -> Leftover | None:
+        return Leftover("alerts that were sent cannot be called back", final=True)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         progress, known = self.memory.recall()

@@ -23,7 +23,17 @@ import pyarrow.types as kinds
 from headwater.errors import MissingExtra, OffsetOutOfRange, SinkRefused, Unavailable
 from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.normalization import WEIGHT
-from headwater.sinks.sink import ROW_NAME, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.sink import (
+    ROW_NAME,
+    Leftover,
+    Sink,
+    SinkContext,
+    StoredProgress,
+    Target,
+    check_fence,
+    is_next,
+    reached,
+)
 from headwater.views.serving.deliveries import Delivery, counted, deletes, row_names, upserts
 
 if TYPE_CHECKING:
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 COUNT = "_hw_count"
 ABOUT = "headwater"  # the key of our metadata in a commit
 LOOK_BACK = 100  # commits of others (OPTIMIZE, …) after our last one
+LOG_KEPT = "delta.logRetentionDuration"
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class DeltaSink(Sink):
     storage_options: Mapping[str, str] | None = None
 
     kind = "delta"
+    copy_replaces = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", str(self.path))
@@ -159,6 +171,19 @@ class DeltaTarget(Target):
             return StoredProgress(delivery.tick, delivery.epoch, self.context.version)
 
     # Rows
+
+    def forget(self) -> Leftover | None:
+        """Earlier versions go, and with them their entries in Delta's log, which have statistics of values."""
+        with self._translated():
+            table = self._table()
+            if table is not None:
+                kept = table.metadata().configuration.get(LOG_KEPT, "interval 30 days")
+                table.alter.set_table_properties({LOG_KEPT: "interval 0 seconds"})
+                table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+                table.create_checkpoint()
+                table.cleanup_metadata()
+                table.alter.set_table_properties({LOG_KEPT: kept})
+        return None
 
     def _merge(self, table: DeltaTable, changes: pa.Table, properties: Any) -> None:
         gone, come = deletes(changes, self.context.key), upserts(changes)

@@ -31,7 +31,7 @@ from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_values
 from headwater.log.schema.row_identity import comparable
 from headwater.log.storage.files import translated
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.sink import Leftover, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.sink_folder import SinkFolder, read_about
 from headwater.sinks.text_values import key_text
 from headwater.views.serving.deliveries import Delivery
@@ -62,6 +62,7 @@ class ParquetSink(Sink):
     kept: int = 10
 
     kind = "parquet"
+    copy_replaces = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
@@ -164,6 +165,9 @@ class ParquetTarget(Target):
             if not files:
                 files[""] = [self._write("", self.context.schema.empty_table(), delivery.tick)]
             return self._commit(delivery.tick, delivery.epoch, files, stored)
+
+    def forget(self) -> Leftover | None:
+        return None  # a full copy was made, which removes what was there before
 
     # Rows
 

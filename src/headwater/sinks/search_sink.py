@@ -25,7 +25,17 @@ import pyarrow as pa
 from headwater.errors import Corruption, InvalidQuery, MissingExtra, SinkRefused, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
-from headwater.sinks.sink import ROW_NAME, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.sink import (
+    ROW_NAME,
+    Leftover,
+    Sink,
+    SinkContext,
+    StoredProgress,
+    Target,
+    check_fence,
+    is_next,
+    reached,
+)
 from headwater.sinks.sink_folder import SinkFolder, read_about
 from headwater.sinks.text_values import json_rows, key_texts, plain_text
 from headwater.views.serving.deliveries import Delivery, counted, deletes, row_names, upserts
@@ -53,6 +63,7 @@ class SearchSink(Sink):
     tokenizer: str = "default"  # or "en_stem": as tantivy calls them
 
     kind = "search"
+    copy_replaces = True
     by_key = True
 
     def __post_init__(self) -> None:
@@ -172,6 +183,9 @@ class SearchTarget(Target):
                 else:
                     self._change_bag(writer, index, delivery.changes)
                 return self._remember(writer, delivery.tick, delivery.epoch)
+
+    def forget(self) -> Leftover | None:
+        return None  # a full copy was made, which removes what was there before
 
     # Documents
 

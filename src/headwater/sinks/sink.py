@@ -65,6 +65,17 @@ class StoredProgress:
     version: str
 
 
+@dataclass(frozen=True)
+class Leftover:
+    """What another system keeps of rows that have left it.
+
+    ``final``: nobody can change that, as with a mail that was sent; else somebody there has to.
+    """
+
+    why: str
+    final: bool = False
+
+
 class Sink(ABC):
     """A declared sink. Declaring connects to nothing; a subclass is a frozen dataclass of settings."""
 
@@ -73,6 +84,8 @@ class Sink(ABC):
     merges: ClassVar[bool] = True
     # Whether a deleted row with a key needs only its key.
     by_key: ClassVar[bool] = False
+    # Whether a full copy replaces everything that earlier ticks have left there.
+    copy_replaces: ClassVar[bool] = False
 
     @property
     def layout(self) -> str:
@@ -119,6 +132,13 @@ class Target(ABC):
         deleted row is missing: then the caller takes a full copy; ``Unavailable`` when a retry may help; any other
         error stops the sink.
         """
+
+    def forget(self) -> Leftover | None:
+        """Remove what is kept of rows that have left, where that is ours to do; what stays, or None.
+
+        Called after an erasure, when the target has the current tick (where ``copy_replaces``, as a full copy).
+        """
+        return Leftover("the rows left with the change; its own logs, replicas and backups are for its owner to clear")
 
     def close(self) -> None:  # noqa: B027 (files need no closing)
         """Release all resources. Called once, also after an error."""

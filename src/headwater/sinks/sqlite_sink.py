@@ -24,12 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import Corruption, SinkRefused
-from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate
+from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate, rewritten
 from headwater.log.schema.ddl import spark_type
 from headwater.log.schema.normalization import WEIGHT
 from headwater.sinks.sink import (
     PROGRESS_TABLE,
     ROW_NAME,
+    Leftover,
     Sink,
     SinkContext,
     StoredProgress,
@@ -124,6 +125,15 @@ class SQLiteTarget(Target):
             else:
                 self._change_multiset(db, delivery.changes)
             return self._remember(db, delivery.tick, delivery.epoch)
+
+    def forget(self) -> Leftover | None:
+        with self._transaction():
+            pass  # which opens it
+        with self._refusals():
+            assert self._connection is not None
+            if rewritten(self._connection):
+                return None
+        return Leftover("a reader keeps the file's log: erase again when it has ended")
 
     def close(self) -> None:
         if self._connection is not None:

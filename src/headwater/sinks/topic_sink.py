@@ -24,7 +24,7 @@ from headwater.log.home import Log
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.topic_reader import last_rows
 from headwater.sinks.runner.kept_progress import kept_progress
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.sink import Leftover, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.views.serving.deliveries import Delivery
 
 CHANGE, TICK, EPOCH, VERSION = "change", "view_tick", "view_epoch", "view_version"
@@ -101,6 +101,11 @@ class TopicTarget(Target):
         reset = pa.Table.from_pylist([dict.fromkeys(self.context.schema.names)], schema=self.context.schema)
         kinds = pa.array([RESET] + [INSERT] * table.num_rows, pa.string())
         return self._append(pa.concat_tables([reset, table]), kinds, tick, epoch)
+
+    def forget(self) -> Leftover | None:
+        return Leftover(
+            "its topic keeps the older events: declare its personal columns, with privacy=, and erase again"
+        )
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         progress = self.progress()

@@ -31,7 +31,7 @@ from headwater.errors import InvalidDeclaration, Unavailable
 from headwater.log.schema.normalization import WEIGHT
 from headwater.log.schema.row_conversion import to_rows
 from headwater.sinks.runner.kept_progress import kept_progress
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
+from headwater.sinks.sink import Leftover, Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached
 from headwater.sinks.text_values import json_text, key_texts
 from headwater.views.serving.deliveries import Delivery, row_names
 
@@ -171,6 +171,9 @@ class WebhookTarget(Target):
             for name, row in zip(self._names(table, place), _rows(table), strict=True):
                 self._send({"change": "insert", "tick": tick, "before": None, "after": row}, name, epoch)
         return self.memory.remember(tick, epoch)
+
+    def forget(self) -> Leftover | None:
+        return Leftover("what was sent cannot be called back; the deletion was sent too", final=True)
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         progress, memory = self.memory.recall()

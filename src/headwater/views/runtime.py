@@ -26,6 +26,7 @@ from headwater.errors import HeadwaterError, Misuse, NotYetCovered, OffsetOutOfR
 from headwater.log.contract import EventLog
 from headwater.log.token import AtLeast, Token
 from headwater.views.compiler.frontend.query_tables import tables_in
+from headwater.views.lifecycle.erasure_follower import ErasureFollower
 from headwater.views.lifecycle.liveness import LivenessReporter
 from headwater.views.serving.change_feed import ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from headwater.views.tick.driver import TickDriver
     from headwater.views.tick.prepare import Prepared
 
+OnTick = Callable[[TickReport], None]
+
 
 class AppRuntime:
     """One app's views at work."""
@@ -86,6 +89,7 @@ class AppRuntime:
         self._migration: Migration | None = None
         self._serving: ServingStore | None = None
         self._signs: LivenessReporter | None = None
+        self.after_forgetting: Callable[[], None] = lambda: None  # when an erasure has forgotten earlier ticks
 
     @property
     def spark(self) -> SparkSession:
@@ -133,6 +137,8 @@ class AppRuntime:
             store = state_store(self.folder, self.log, self.spark, self.manifests, self.state)
             publisher = Publisher(self.folder, self.manifests, prepared, self.log, self.spark)
             self._engine = TickEngine(prepared, self.manifests, store, publisher)
+            places = (self.log, self.spark, self.scratch)
+            self._engine.before_tick = ErasureFollower(self._engine, *places, lambda: self.after_forgetting()).follow
             self._signs = LivenessReporter(self.folder, self._engine.epoch, self.spark, home.files, self.java_log)
             self._clear_scratch()
         return self._engine
@@ -149,9 +155,8 @@ class AppRuntime:
 
     def _clear_scratch(self) -> None:
         """Remove what processes before this one left. One that still runs is shut out by now."""
-        for left in self.folder.glob("scratch/*"):
-            if left != self.scratch:
-                shutil.rmtree(left, ignore_errors=True)
+        for left in {*self.folder.glob("scratch/*")} - {self.scratch}:
+            shutil.rmtree(left, ignore_errors=True)
 
     # Ticking
 
@@ -161,7 +166,7 @@ class AppRuntime:
             self._use_declared()
             return self.engine.tick(rows_max=rows_max, accept_loss=accept_loss)
 
-    def start(self, *, on_tick: Callable[[TickReport], None] | None = None, accept_loss: bool = False) -> TickDriver:
+    def start(self, *, on_tick: OnTick | None = None, accept_loss: bool = False) -> TickDriver:
         """Tick in the background, whenever something was appended."""
         from headwater.views.lifecycle.migration import BESIDE_ROWS_MIN, Migration, rows_to_read
         from headwater.views.tick.driver import TickDriver
@@ -189,13 +194,7 @@ class AppRuntime:
         self.engine.give_up(self.prepared, view.name, error)
         return True
 
-    def run(
-        self,
-        *,
-        timeout: float | None = None,
-        on_tick: Callable[[TickReport], None] | None = None,
-        accept_loss: bool = False,
-    ) -> None:
+    def run(self, *, timeout: float | None = None, on_tick: OnTick | None = None, accept_loss: bool = False) -> None:
         """Tick until interrupted."""
         try:
             with self.mapped_errors():
@@ -367,8 +366,7 @@ class AppRuntime:
         """A view's rows after a tick, or at a moment."""
         kept = self.manifests.kept()
         if isinstance(as_of, dt.datetime):
-            moment = to_us(as_of)
-            ticks = [tick for tick, committed_us in kept if committed_us <= moment]
+            ticks = [tick for tick, committed_us in kept if committed_us <= to_us(as_of)]
         else:
             ticks = [tick for tick, _ in kept if tick == as_of]
         manifest = self.manifests.at(ticks[-1]) if ticks else None

@@ -67,9 +67,9 @@ class EventIndex:
         return self._streams.get(stream, NOTHING)
 
     def streams(self) -> list[tuple[str, int]]:
-        """Every stream with its version."""
+        """Every stream with its version, without the nameless one, which has the events of erased people."""
         with self._lock:
-            return [(stream, self._versions.get(stream, 0)) for stream in self._streams]
+            return [(stream, self._versions.get(stream, 0)) for stream in self._streams if stream]
 
     def type_counts(self) -> dict[str, int]:
         """How many events there are of each type."""

@@ -23,6 +23,7 @@ from headwater.errors import InvalidDeclaration, RowRefused
 from headwater.hints import closest
 from headwater.log.schema.ddl import TIMESTAMP
 from headwater.log.schema.event_metadata import METADATA_COLUMNS, Metadata
+from headwater.log.schema.personal_columns import Personal
 from headwater.log.schema.row_conversion import to_batches, to_values
 from headwater.log.topic_settings import check_name
 
@@ -37,6 +38,7 @@ COLUMNS = pa.schema(
         ("request_id", pa.string()),
     ]
 )
+NOT_PERSONAL = ("version", "type", "type_version", "at")  # of an event of a person
 INDEX_COLUMNS = ("stream", "version", "type", "tags", "request_id")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -62,6 +64,16 @@ class EventDraft:
     request_id: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     counted: bool = True  # it has a version; a rejected command has none
+
+
+def personal_events(subject: str, columns: pa.Schema) -> dict[str, Personal]:
+    """The personal columns of a history whose streams are persons: all that an event says.
+
+    >>> list(personal_events("account_id", COLUMNS))
+    ['stream', 'tags', 'request_id']
+    """
+    names = [name for name in columns.names if name not in NOT_PERSONAL]
+    return {name: Personal(subject, by="stream") for name in names}
 
 
 class EventRows:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headwater.aggregates.events.event_condition import EventCondition, RequestKnown
 from headwater.aggregates.events.event_index import EventIndex
 from headwater.aggregates.events.event_query import Query
-from headwater.aggregates.events.event_rows import EventDraft, EventRows
+from headwater.aggregates.events.event_rows import EventDraft, EventRows, personal_events
 from headwater.aggregates.events.event_types import Event, EventType, RecordedEvent
 from headwater.durations import Duration, to_seconds
 from headwater.errors import InvalidDeclaration, Misuse, RequestConflict, VersionConflict
@@ -98,12 +98,15 @@ at position 1
         require(log, Capability.CONDITIONAL_APPENDS, f'the history "{name}"')
         extra: pa.Schema | None = options.pop("extra", None)
         streams: bool = options.pop("streams", options.get("partitions", 1) > 1)
+        personal: str | None = options.pop("personal", None)  # the subject whose ids the streams are
         self.rows = EventRows(types, extra)
         self.name = name
         self.streams = streams  # every event has one, and they decide its partition
         ordered: dict[str, Any] = {"ordered_by": "stream"} if streams else {}
         stored = log.find_topic(name)  # other code may have declared more types, and more fields of them
         columns = self.rows.schema if stored is None else self.rows.beside(stored.schema)
+        if personal is not None:
+            options["privacy"] = personal_events(personal, columns)
         self.topic: EventTopic = log.topic(name, columns, event_time="at", events=True, **ordered, **options)
         self._indexes = [EventIndex(self.topic, number, self.rows) for number in range(self.topic.settings.partitions)]
         self._routes: dict[str, int] = {}

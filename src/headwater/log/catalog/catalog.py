@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import ClosedError, CorruptCatalog, ReadOnlyHome
-from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate
+from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate, rewritten
 
 # One statement per table, all "IF NOT EXISTS": opening is also creating. A change of a table's meaning
 # raises FORMAT in home.py and gets a migration there.
@@ -215,6 +215,12 @@ class Catalog:
         problems = [str(row[0]) for row in rows if row[0] != "ok"]
         problems += [f"foreign key: {tuple(row)}" for row in self.read("PRAGMA foreign_key_check")]
         return problems
+
+    def vacuum(self) -> bool:
+        """Write the file anew, so that nothing is left of rows that are gone; False while the old log is read."""
+        db = self._live()
+        with self._lock, self.translated():
+            return rewritten(db)
 
     def close(self) -> None:
         if self._pid == os.getpid():

@@ -42,6 +42,16 @@ def immediate(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         raise
 
 
+def rewritten(db: sqlite3.Connection) -> bool:
+    """Write a file anew, without what its free pages and its log hold of rows that are gone; False while that is read.
+
+    >>> rewritten(sqlite3.connect(":memory:", isolation_level=None))
+    True
+    """
+    db.execute("VACUUM")
+    return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+
 @dataclass(frozen=True)
 class DatabaseFile:
     """The name, and the advice for its errors, of a SQLite file.

@@ -206,7 +206,7 @@ class _Compaction:
             schema_version=self.row.version,
             event_time=self.row.settings.event_time,
             files=log.files,
-            suffix=_next_suffix(old),
+            suffix=next_suffix(old),
             compacted=True,
             metadata=any(segment.has_metadata for segment in old),
         )
@@ -261,7 +261,7 @@ def _count_in(survivors: Offsets, start: int, stop: int) -> int:
     return int(high - low)
 
 
-def _next_suffix(old: Sequence[SealedSegment]) -> str:
+def next_suffix(old: Sequence[SealedSegment]) -> str:
     """A new file name: segments are only ever merged, so a base's count only rises."""
     counts = [int(s.path.stem.partition("-c")[2] or 0) for s in old]
     return f"-c{max(counts) + 1}"

@@ -42,7 +42,7 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
     with maintenance_lock(directory) as got:
         if not got:
             return 0
-        _sweep(topic, number, directory)
+        sweep(topic, number, directory)
         bases = arrow_bases(directory)
         for base in bases:
             if at_most is not None and sealed >= at_most:
@@ -130,7 +130,7 @@ def _seal(topic: Topic, number: int, directory: Path, segment: ArrowSegment) -> 
     return True
 
 
-def _sweep(topic: Topic, number: int, directory: Path) -> None:
+def sweep(topic: Topic, number: int, directory: Path) -> None:
     """Remove leftovers of an interrupted sealing, compaction or retention. The caller holds the maintenance lock.
 
     Appends go on meanwhile and may begin a segment: its data file comes before its index, so an index whose data

@@ -39,7 +39,17 @@ from headwater.sinks.kafka.kafka_records import (
     reset_record,
     row_records,
 )
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target, check_fence, is_next, reached, state_id_of
+from headwater.sinks.sink import (
+    Leftover,
+    Sink,
+    SinkContext,
+    StoredProgress,
+    Target,
+    check_fence,
+    is_next,
+    reached,
+    state_id_of,
+)
 from headwater.views.serving.deliveries import Delivery
 
 if TYPE_CHECKING:
@@ -156,6 +166,9 @@ class KafkaTarget(Target):
         if seen_empty and found is not None and found.version == self.context.version:
             return found  # of a process that was killed after its commit: Kafka showed it after we had looked
         return self._written(self._full_copy(rows, tick, facts), tick, epoch, facts)
+
+    def forget(self) -> Leftover | None:
+        return Leftover("records that are in Kafka stay until its topic is compacted or its retention is over")
 
     def apply(self, delivery: Delivery) -> StoredProgress:
         facts = self._taken_over(delivery.epoch, filling=False)

@@ -9,6 +9,7 @@ Read next: ``sink_runner.py``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import DeclarationConflict, InvalidDeclaration, UnknownSink
 from headwater.hints import suggestion
 from headwater.log.contract import EventLog
+from headwater.log.erasure.erasure_records import ErasureRecords
 from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.topic_settings import check_name
 from headwater.sinks.runner.masked_view_reader import MaskedViewReader
@@ -155,6 +157,7 @@ class DeclaredSinks:
         """The runner, made on first use."""
         if self._runner is None:
             runtime, log = self._runtime(), self._log()
+            runtime.after_forgetting = self.forget_beside
             self._runner = SinkRunner(self._task(each, runtime, log) for each in self._declared.values())
         return self._runner
 
@@ -174,6 +177,19 @@ class DeclaredSinks:
         runner = self.runner
         runner.sync()
         return [task.status for task in runner.tasks.values()]
+
+    def forget(self) -> None:
+        """After an erasure each sink clears what its system keeps of rows that have left; the answers are kept."""
+        local = self._log().local
+        records = ErasureRecords(local.catalog)
+        for name, task in self.runner.tasks.items():
+            left = task.forget()
+            why, final = (None, False) if left is None else (left.why, left.final)
+            records.sink_answered(self._app, name, why, final=final, now_us=local.clock.now_us())
+
+    def forget_beside(self) -> None:
+        """The same in a thread of its own: sinks never delay a tick."""
+        threading.Thread(target=self.forget, name="headwater-forget", daemon=True).start()
 
     def ticked(self, *, sync: bool) -> None:
         """``app.tick()`` has committed a tick."""

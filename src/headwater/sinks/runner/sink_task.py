@@ -22,7 +22,7 @@ from headwater.errors import Corruption, Fenced, HeadwaterError, SinkRefused, Un
 from headwater.log.maintenance.alerts import note_sink
 from headwater.sinks.runner.captured_table_reader import CapturedTableReader
 from headwater.sinks.runner.sink_status import SinkState, SinkStatus, SinkStatuses
-from headwater.sinks.sink import Sink, SinkContext, StoredProgress, Target
+from headwater.sinks.sink import Leftover, Sink, SinkContext, StoredProgress, Target
 from headwater.views.serving.view_reader import ViewHead, ViewReader
 
 if TYPE_CHECKING:
@@ -229,6 +229,23 @@ class SinkTask:
     def _save(self, **changes: Any) -> None:
         self._status = replace(self._status, changed_us=self.log.clock.now_us(), **changes)
         self._statuses.save(self.identity, self._status)
+
+    def forget(self) -> Leftover | None:
+        """Let go of what the other system keeps of rows that have left, as far as it can; what stays there."""
+        with self._turn:
+            status = self.catch_up()
+            head = self.reader.head()
+            if head is None:
+                return None
+            if status.state in (SinkState.RETRYING, SinkState.STOPPED) or status.tick < head.tick:
+                return Leftover(f"it has not taken tick {head.tick}: headwater sink tells why; erase again when it has")
+            try:
+                target = self._opened(head)
+                if self.sink.copy_replaces:
+                    self._fill(target)
+                return target.forget()
+            except HeadwaterError as error:
+                return Leftover(f"it did not answer: {error.message}")
 
     def restart(self) -> None:
         """Allow a stopped sink to run again."""

@@ -48,6 +48,7 @@ from headwater.upkeep.backup.backup_manifest import (
 )
 from headwater.upkeep.backup.backup_repository import OBJECTS, THREADS, BackupRepository, Progress, free_name
 from headwater.upkeep.backup.repository_turn import RepositoryTurn
+from headwater.upkeep.erasure.backup_erasure import tell_all
 
 SCRATCH = "backup.scratch"  # in the home: copies of its databases while a backup is made
 TAIL_PIECE_BYTES = 4 << 20
@@ -181,6 +182,7 @@ class _Copy:
         )
         self._check_there(manifest)
         self.turn.check()
+        tell_all(self.repository, self.log.catalog)
         self.repository.commit(manifest)
         return manifest
 

@@ -34,12 +34,16 @@ from headwater.errors import CorruptSegment, Misuse
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.home_folder import FORMAT_FILE, make_home
 from headwater.log.commits.cut_numbers import FILE as CUT_NUMBER
+from headwater.log.erasure.erasure_records import TABLES_ERASURES
+from headwater.log.erasure.log_erasure import at_work, end_begun
+from headwater.log.home import Log
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.token import Token
 from headwater.upkeep.backup.backup_cut import CAPTURES, CATALOG
 from headwater.upkeep.backup.backup_manifest import BackedFile, BackupManifest
 from headwater.upkeep.backup.backup_repository import THREADS, BackupRepository, Progress
+from headwater.upkeep.erasure.backup_erasure import begin_replay
 from headwater.views.state.manifest_entries import ManifestEntries
 
 UNFINISHED = "restoring.json"  # in the home while it is restored
@@ -127,6 +131,7 @@ class HomeRestore:
         self.clock = clock
         self.files = files
         self.fetched_bytes = self.kept_bytes = 0
+        self.erased_rows = 0  # of people who were erased after the backup
         self._counting = threading.Lock()
 
     def run(self) -> RestoreReport:
@@ -146,7 +151,7 @@ class HomeRestore:
             self.manifest.id,
             self.manifest.token,
             self.manifest.cut_us,
-            self.manifest.rows,
+            self.manifest.rows - self.erased_rows,
             self.fetched_bytes,
             self.kept_bytes,
             apps,
@@ -255,7 +260,8 @@ class HomeRestore:
     def finish(self, catalog: Path, token: Token, cut_number: int, *, read_again: bool = False) -> str:
         """Give the home its identity, and make it one. ``read_again``: captures do not look for their place."""
         identity = secrets.token_hex(8)
-        with closing(Catalog(catalog)) as opened:
+        with closing(Catalog(catalog, tables=(TABLES_ERASURES,))) as opened:
+            begin_replay(self.repository, opened, now_us=self.clock.now_us())  # so that nobody comes back
             with opened.write(durable=True) as db:
                 db.execute("DELETE FROM home_id")
                 db.execute("INSERT INTO home_id (one, id) VALUES (1, ?)", (identity,))
@@ -274,6 +280,11 @@ class HomeRestore:
         self.files.sync_dir(self.home, label="restore.sync_directory")
         make_home(self.home, self.home / FORMAT_FILE, self.files)
         self.files.unlink(self.home / UNFINISHED, label="restore.remove_claim")
+        with (
+            Log(self.home, clock=self.clock, files=self.files, maintenance_interval=None) as log,
+            at_work(log, wait=True),
+        ):  # after a crash here, the next tick or round of maintenance does it
+            self.erased_rows = sum(each.erased.removed for each in end_begun(log))
         return identity
 
     def _write(self, path: Path, data: bytes) -> None:

@@ -114,7 +114,16 @@ class PointRestore(HomeRestore):
         fetched, kept = self.fetched_bytes, self.kept_bytes
         seconds = time.monotonic() - began
         return RestoreReport(
-            self.home, identity, self.manifest.id, restored, moment, rows, fetched, kept, apps, seconds
+            self.home,
+            identity,
+            self.manifest.id,
+            restored,
+            moment,
+            rows - self.erased_rows,
+            fetched,
+            kept,
+            apps,
+            seconds,
         )
 
     def _fetch_path(self, path: Path) -> None:

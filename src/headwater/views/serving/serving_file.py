@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.errors import ClosedError, Corruption, Unavailable
-from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate
+from headwater.log.catalog.sqlite_file import BUSY_TIMEOUT_S, DatabaseFile, immediate, rewritten
 from headwater.log.storage.files import translated
 from headwater.views.serving.serving_columns import DECIMAL_COLLATION, compare_decimals
 from headwater.views.serving.sql_authorizer import SqlAuthorizer
@@ -142,6 +142,16 @@ class ServingFile:
         db.create_collation(DECIMAL_COLLATION, compare_decimals)
         db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         return db
+
+    def vacuum(self) -> bool:
+        """Write the file anew, so that nothing is left of rows that are gone; False while the old log is read."""
+        if not self.path.exists():
+            return True
+        with self.write():
+            pass  # which opens it
+        with self._writing, self._file.translated():
+            assert self._writer is not None
+            return rewritten(self._writer)
 
     def close(self) -> None:
         """Close this process's connections."""

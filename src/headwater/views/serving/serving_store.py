@@ -88,6 +88,7 @@ class ServingStore:
     ) -> None:
         self.path = Path(path)
         self._file = ServingFile(self.path, spill=spill)
+        self.vacuum = self._file.vacuum
         self._files = files or Files()
         self._clock = clock or Clock()
         self._waker: Waker | None = None

@@ -60,6 +60,8 @@ class SmallRuns:
         if table.nbytes > thresholds.SMALL_RUN_BYTES_MAX:
             return None
         table = gathered(table)
+        if table.get_total_buffer_size() > table.nbytes:  # a slice: Arrow would write the rows after it too
+            table = table.take(pa.array(range(table.num_rows), pa.int64()))
         sink = pa.BufferOutputStream()
         options = PLAIN if table.nbytes <= thresholds.TINY_RUN_BYTES_MAX else COMPRESSED
         with pa.ipc.new_stream(sink, table.schema, options=options) as writer:

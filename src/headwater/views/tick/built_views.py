@@ -27,6 +27,7 @@ class BuiltViews:
     differences: Mapping[str, Delta]  # of the others: what they have and the live ones had not
     inputs: Traces = field(default_factory=dict)  # the state of topics from which records were taken
     aside: Mapping[str, Any] | None = None  # the records that are left out from now on; None: as before
+    forgets: bool = False  # every earlier tick is forgotten with this one
 
     @property
     def names(self) -> frozenset[str]:

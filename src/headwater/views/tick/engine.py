@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,6 +73,7 @@ class TickEngine:
         self.reports = TickReports(manifests.catalog, manifests.app)
         self.cancellation = Cancellation(store.spark)
         self.epoch = manifests.take_over()
+        self.before_tick: Callable[[], bool] = lambda: True  # False: ticks stand still for now
         self.lost: LostRows = {}  # rows that the tick under way goes on without, because retention has dropped them
         self._abouts: dict[str, tuple[PreparedView, ViewEntry]] = {}  # what manifests said last of the views
         self.pinned_tick: int | None = None  # a rebuild reads what was written since this tick: nothing of it may go
@@ -135,6 +136,8 @@ class TickEngine:
         """Advance as far as the log and ``rows_max`` allow; ``accept_loss``: also past rows that retention dropped."""
         if self.manifests.settle():  # the commit of the last tick was not answered: go on with what became of it
             self.use(self.prepared)
+        if not self.before_tick():
+            return TickReport(self.manifest.tick, 0, 0.0, frontier=self._standing(), behind=0)
         with self.alone():  # app.tick() beside app.start() is one process, and no case for an epoch
             self.cancellation.begin()
             topics = [base.topic for base in self.prepared.inputs.values()]
@@ -322,6 +325,7 @@ class TickEngine:
             apart=apart,
             paused=paused,
             aside=built.aside,
+            forgets=built.forgets,
         )
         self.initial = set()
         visible = evaluation.shown(name for name in rest if name not in paused)
@@ -422,6 +426,7 @@ class TickEngine:
         late: Mapping[str, Any] | None = None,
         paused: Mapping[str, Pause],
         aside: Mapping[str, Any] | None = None,
+        forgets: bool = False,
     ) -> Manifest:
         number = self.manifest.tick + 1
         traces = self.store.next(traces, prepared, stop)
@@ -449,7 +454,7 @@ class TickEngine:
         )
         pinned = None if self.pinned_tick is None else self.manifests.at(self.pinned_tick)
         needed = [*(pause.frontier for pause in paused.values()), *([] if pinned is None else [pinned.frontier])]
-        first_kept = min(number - TICKS_KEPT, self.pinned_tick or number)
+        first_kept = number if forgets else min(number - TICKS_KEPT, self.pinned_tick or number)
         self.manifests.commit(manifest, first_kept=first_kept, needed=needed, small=self.store.small)
         self.manifest, self.traces, self.prepared, self.paused = manifest, traces, prepared, dict(paused)
         self.times = times or self.times
