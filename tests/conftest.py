@@ -13,6 +13,7 @@ Read next: ``Makefile``, target ``test``.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -118,6 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = MEMORY / f"{FOLDER}{os.getpid()}"
         folder.mkdir(exist_ok=True)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        atexit.register(_forget, folder)  # so early that libraries clean up before
 
 
 class Sharing(LoadFileScheduling):
@@ -159,15 +161,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(item.path))
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure() -> None:
     gc.unfreeze()  # some libraries complain of objects that outlive them
-    folder = MEMORY / f"{FOLDER}{os.getpid()}"
-    if not hasattr(config, "workerinput") and folder.is_dir():
-        for entry in folder.iterdir():
-            if entry.is_dir() and not entry.name.startswith("pytest-of-"):
-                shutil.rmtree(entry, ignore_errors=True)
-        if not any(folder.glob("pytest-of-*/pytest-*/*/*")):
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget(folder: Path) -> None:
+    """Remove what is in memory, but for files of failed tests."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.name.startswith("pytest-of-"):
+            shutil.rmtree(entry, ignore_errors=True)
+    if not any(folder.glob("pytest-of-*/pytest-*/*/*")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
