@@ -21,7 +21,7 @@ import pyarrow.types as kinds
 
 from headwater.log.schema.ddl import to_ddl
 from headwater.views import thresholds
-from headwater.views.spark.topic_scan import READ_OPTIONS, literal_path
+from headwater.views.spark.topic_scan import literal_path, parquet_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ SCRATCH = "spark.headwater.scratch"  # of a session: where it may put tables unt
 
 def scan(spark: SparkSession, paths: Sequence[Path], schema: pa.Schema) -> DataFrame:
     """The rows of Parquet files, which are all of this schema."""
-    reader = spark.read.options(**READ_OPTIONS).schema(to_ddl(nullable(schema)))
+    reader = parquet_reader(spark).schema(to_ddl(nullable(schema)))
     return reader.parquet(*(literal_path(path) for path in paths))
 
 

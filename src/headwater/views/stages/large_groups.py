@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.log.schema.ddl import spark_type
 from headwater.views.compiler.plan import AccumulateStage
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.relation import BoundRows
@@ -29,7 +30,7 @@ from headwater.views.state.state_trace import StateTrace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OUT_OF_RANGE = "_out_of_range"
+OUT_OF_RANGE, FLOW = "_out_of_range", "_flow"
 
 
 class LargeGroups:
@@ -42,16 +43,18 @@ class LargeGroups:
 
     def partial(self, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, schema: pa.Schema) -> BoundRows:
         """The differences of the touched groups."""
-        return self._settled(self._partial(sql, bound, partial_sql), schema)
+        return self._settled(
+            self.sessions.frame(self._partial(partial_sql), bound, large=True, steps=[(FLOW, sql)]), schema
+        )
 
     def first(
         self, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str, result: pa.Schema
     ) -> BoundRows:
         """All groups of a stage that has none yet: there is nothing to add them to."""
-        spark = self.sessions.large
-        self._partial(sql, bound, partial_sql).createOrReplaceTempView("_partial")
-        self.sessions.empty(spark, self.shape.state).createOrReplaceTempView("_before")
-        return self._settled(spark.sql(combine_sql), result)
+        steps = [(FLOW, sql), ("_partial", self._partial(partial_sql)), ("_before", no_rows(self.shape.state))]
+        columns = ", ".join(map(quoted, result.names))
+        combined = f"SELECT {columns} FROM (\n{combine_sql}\n)"
+        return self._settled(self.sessions.frame(combined, bound, large=True, steps=steps), result)
 
     def added(self, partial: BoundRows, combine_sql: str, own: StateTrace) -> Delta | None:
         """The stage's changes, of more groups than are looked up; None when a value was out of range."""
@@ -75,13 +78,22 @@ class LargeGroups:
             return self.sessions.write(new, weighted)
         return self.sessions.write(consolidate(union(new, with_weight(before, -1)), names), weighted)
 
-    def _partial(self, sql: str, bound: Mapping[str, BoundRows], partial_sql: str) -> DataFrame:
+    def _partial(self, partial_sql: str) -> str:
         assert self.shape.partial is not None
-        self.sessions.frame(sql, bound, large=True).createOrReplaceTempView("_flow")
         groups = pa.schema([self.shape.partial.field(column.name) for column in self.stage.groups])
-        return self.sessions.frame(groups_flattened(partial_sql, groups, dict(self.stage.windows)), {}, large=True)
+        return groups_flattened(partial_sql, groups, dict(self.stage.windows))
 
     def _settled(self, frame: DataFrame, schema: pa.Schema) -> BoundRows:
         if self.stage.groups:
             return self.sessions.materialize(frame, schema, grouped=True)
         return BoundRows.of(self.sessions.collect_frame(frame, schema))  # one row, however many flow
+
+
+def no_rows(schema: pa.Schema) -> str:
+    """SQL for a table of these columns without rows.
+
+    >>> no_rows(pa.schema([("_n", pa.int64()), ("at", pa.timestamp("us", "UTC"))]))
+    'SELECT CAST(NULL AS BIGINT) AS `_n`, CAST(NULL AS TIMESTAMP) AS `at` WHERE FALSE'
+    """
+    columns = (f"CAST(NULL AS {spark_type(field.type)}) AS {quoted(field.name)}" for field in schema)
+    return f"SELECT {', '.join(columns)} WHERE FALSE"

@@ -276,7 +276,8 @@ class TickRelation:
             return self._found[asked][1]
 
     def _frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
-        return visible(self._state.frame(spark, [*columns, *self.marks]), columns)
+        frame = self._state.frame(spark, [*columns, *self.marks])
+        return visible(frame, columns) if self.marks else frame
 
     def _bag_frame(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
         names = self.schema.names

@@ -46,6 +46,7 @@ SMALL = {
 }
 LARGE = {
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.ui.explainMode": "simple",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.sources.commitProtocolClass": (
@@ -101,8 +102,14 @@ class ViewSessions:
         """Begin to count rows read, actions and plans reused."""
         self.rows_read = self.actions = self.plan_cache.reused = self.plan_cache.in_lane = 0
 
-    def frame(self, sql: Answer, bound: Mapping[str, BoundRows], *, large: bool = False) -> DataFrame:
-        """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order."""
+    def frame(
+        self, sql: Answer, bound: Mapping[str, BoundRows], *, large: bool = False, steps: Steps = ()
+    ) -> DataFrame:
+        """The query's frame, its tables bound to these rows. A function gets the tables as frames, in their order.
+
+        The query may mention ``steps``, and each of these those before it. They are one text, which Spark analyses
+        once: a temporary table for each takes Java 10 ms more.
+        """
         spark = self.large if large else self.small
         held = _smallest(bound) if large else frozenset()
         for name, rows in bound.items():
@@ -110,7 +117,7 @@ class ViewSessions:
             (leaf.hint("broadcast") if name in held else leaf).createOrReplaceTempView(name)
             self.rows_read += rows.count
         if isinstance(sql, str):
-            return spark.sql(sql)
+            return spark.sql(with_steps(sql, steps))
         result: DataFrame = sql(*(spark.table(name) for name in bound))
         return result
 
@@ -159,11 +166,12 @@ class ViewSessions:
     def materialize(self, frame: DataFrame, schema: pa.Schema, *, grouped: bool = False) -> BoundRows:
         """A large query's result, computed once: here when it is little, else in files.
 
-        ``grouped``: the query ends with a GROUP BY, so it is known to be little before it is written: writing few rows
-        takes Java as long as planning does.
+        ``grouped``: the query has just these columns and ends with a GROUP BY, so it is known to be little before it is
+        written: writing few rows takes Java as long as planning does.
         """
-        frame = frame.select(*map(quoted, schema.names))
-        if grouped:
+        if not grouped:
+            frame = frame.select(*map(quoted, schema.names))
+        else:
             most, frame = shuffled(frame)
             if most is not None and most <= thresholds.SETTLED_ROWS_MAX:
                 return BoundRows.of(self.collect_frame(frame, schema))
@@ -208,6 +216,21 @@ class ViewSessions:
         folder = self.scratch / str(next(self._numbers))
         frame.write.mode("overwrite").parquet(str(folder))
         return sorted(folder.glob("*.parquet"))
+
+
+def with_steps(sql: str, steps: Steps) -> str:
+    """A query and those that it mentions by name, as one text.
+
+    >>> print(with_steps("SELECT * FROM _b", [("_a", "SELECT 1 AS x"), ("_b", "SELECT x + 1 FROM _a")]))
+    WITH _a AS (
+    SELECT 1 AS x
+    ), _b AS (
+    SELECT x + 1 FROM _a
+    )
+    SELECT * FROM _b
+    """
+    named = ", ".join(f"{name} AS (\n{text}\n)" for name, text in steps)
+    return f"WITH {named}\n{sql}" if steps else sql
 
 
 def _smallest(bound: Mapping[str, BoundRows]) -> frozenset[str]:

@@ -71,7 +71,7 @@ def select(rows: Rows, columns: Sequence[str]) -> Rows:
     names = [*(name for name in columns if name != WEIGHT), WEIGHT]
     if isinstance(rows, pa.Table):
         return rows.select(names)
-    return rows.select(*map(quoted, names))
+    return rows.selectExpr(*map(quoted, names))  # Java is asked once for a name, and four times for a column
 
 
 def weights(table: pa.Table) -> np.ndarray:

@@ -125,9 +125,8 @@ class LogTrace:
 
     def frame(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
         """The rows with ``_weight``, which is 1. ``columns`` may also name ``_partition``, ``_offset`` and so on."""
-        from pyspark.sql import functions
-
-        return self.bag(spark, columns).withColumn(WEIGHT, functions.lit(1).cast("bigint"))
+        names = self._fields.names if columns is None else columns
+        return self._whole(spark, names).selectExpr(*map(quoted, names), f"1L AS {WEIGHT}")
 
     def bag(
         self,
@@ -137,18 +136,27 @@ class LogTrace:
         restrict: Restriction | None = None,
     ) -> DataFrame:
         """The rows; with ``changes``, after these were added. See ``Trace.bag``."""
-        own = self._fields.names
-        names = list(columns) if columns is not None else own
-        every = (*own, *(name for name in names if name in SYSTEM.names and name not in own))
-        # Sealing and retention replace files; a frame over those that are gone would fail when it is run.
-        source = (every, self.topic.schema_version, self.topic.layout(self.start, self.stop))
-        frame = self._frames.get(
-            spark, source, lambda: frame_without(spark, self.topic, self.start, self.stop, list(every), self.omitted)
-        )
+        names = self._fields.names if columns is None else list(columns)
+        frame = self._whole(spark, names)
         if changes is not None and changes.rows:
+            every = self._every(names)
             part = WeightedPart(changes.frame(spark), changes.rows, positive=True, plain=changes.plain)
             frame = frame.select(*map(quoted, every)).union(expanded([part], every))
         return (restrict(frame) if restrict else frame).select(*map(quoted, names))
+
+    def _every(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The topic's columns, and those of each record that are among these."""
+        own = self._fields.names
+        return (*own, *(name for name in names if name in SYSTEM.names and name not in own))
+
+    def _whole(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
+        """The rows, with these columns and others."""
+        every = self._every(names)
+        # Sealing and retention replace files; a frame over those that are gone would fail when it is run.
+        source = (every, self.topic.schema_version, self.topic.layout(self.start, self.stop))
+        return self._frames.get(
+            spark, source, lambda: frame_without(spark, self.topic, self.start, self.stop, list(every), self.omitted)
+        )
 
     def lookup(self, columns: Sequence[str], keys: pa.Table, wanted: Sequence[str]) -> pa.Table:
         """The rows whose ``columns`` equal some row of ``keys``: ``wanted`` and ``_weight``. See ``Trace.lookup``."""
