@@ -3,7 +3,8 @@
 What it is: ``acts`` of each contender: the library's application (get the aggregate, call the command, save), with its
 cache of aggregates, over each persistence, ours too; and our own aggregates with ``accounts.send``.
 Invariants: a command is one event; the account refuses what is below one cent. The library's cache holds all of the
-aggregates, which is its quickest setting: without it an aggregate is replayed from all of its events.
+aggregates, which is its quickest setting: without it an aggregate is replayed from all of its events. All accounts are
+there before the clock starts, on every side.
 Not here: inserts (``recorders_bench.py``).
 Read next: ``contenders.py``.
 """
@@ -91,9 +92,11 @@ def acts(contender: Contender, folder: Path, *, cold: int = COLD) -> Iterator[Ac
 def own(contender: Contender, folder: Path, cold: int) -> Iterator[Act]:
     """Our aggregates. Each command has an id, so a repeated one is recognised; the library's have none."""
     accounts = hw.App("bank", home=folder / "accounts").aggregate("account", Account, partitions=8)
+    requests, numbers = itertools.count(), itertools.cycle(range(cold))
+    for number in range(cold):  # opened before, and in memory, as the library's are
+        accounts.send(f"account-{number}", "deposit", cents=5)
     if contender.level == DISK:
         accounts.store.topic.change_settings(fsync="always")
-    requests, numbers = itertools.count(), itertools.cycle(range(cold))
 
     def send(account: Callable[[], str]) -> Callable[[], object]:
         return lambda: accounts.send(account(), "deposit", cents=5, request_id=str(next(requests)))

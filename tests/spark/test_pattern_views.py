@@ -19,6 +19,9 @@ import pytest
 import headwater as hw
 from headwater.errors import InvalidDeclaration, InvalidView
 from headwater.views import thresholds
+from headwater.views.stages.match_expiry import _Restricted
+from headwater.views.state.delta import Delta
+from headwater.views.state.state_trace import StateTrace
 from tests.crash.ledger import many
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -219,12 +222,30 @@ def test_one_new_row_of_a_long_partition_reads_the_rows_since_the_last_clean_pla
         assert app.get_view("rises").verify().equal
 
 
+def found_in_both_ways(counts: list[int]) -> Callable[..., Delta]:
+    """What leaves, as Spark finds it; the driver must find the same. ``counts`` gets how many rows."""
+    leaving = _Restricted.leaving
+
+    def found(self: _Restricted, own: StateTrace, *given: Any) -> Delta:
+        here = leaving(self, own, *given)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(thresholds, "SETTLED_ROWS_MAX", 0)
+            there = leaving(self, own, *given)
+        one, other = (sorted(map(repr, each.read().select(own.schema.names).to_pylist())) for each in (here, there))
+        assert one == other
+        counts.append(len(other))
+        return there
+
+    return found
+
+
 def test_rows_that_no_match_can_need_leave_the_state_and_what_was_shown_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, horizon = random.Random(7), dt.timedelta(minutes=4)
     sql = VIEWS["soon"].replace("trades", "ticks").replace("'10'", "'3'")
     taken: list[Row] = []
+    left_by_spark: list[int] = []
     late = 0
     with hw.App("market", home=tmp_path / "home") as app:
         ticks = app.topic("ticks", "id BIGINT, symbol STRING, price INT, at TIMESTAMP", event_time="at")
@@ -237,6 +258,8 @@ def test_rows_that_no_match_can_need_leave_the_state_and_what_was_shown_stays(
         for number in range(many(10)):
             if number == 7:  # too many changes to be looked up: in batches
                 monkeypatch.setattr(thresholds, "TASK_ROWS_MAX", 3)
+            if number == 6:  # Spark finds the rows that leave a large state
+                monkeypatch.setattr(_Restricted, "leaving", found_in_both_ways(left_by_spark))
             rows = []
             for id in range(number * 20, number * 20 + 20):
                 minute = number * 5 + chance.uniform(0, 5) - chance.choice((0, 0, 0, 3, 8))
@@ -255,6 +278,7 @@ def test_rows_that_no_match_can_need_leave_the_state_and_what_was_shown_stays(
                 held = [traces[f"{name}$open$match1{part}"].content().num_rows for part in ("", ".rows")]
                 most[name] = max(most[name], *held) if number > 4 else most[name]
         assert late > 10
+        assert sum(left_by_spark) > 10
         assert most["soon"] < len(taken) // 3  # rows of about twelve minutes
         for name in most:
             found = app.get_view(name).verify()

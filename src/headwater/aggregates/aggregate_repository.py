@@ -33,7 +33,7 @@ from headwater.aggregates.events.event_types import RecordedEvent
 from headwater.aggregates.snapshots import Snapshots
 from headwater.aggregates.tentative_deadlines import TentativeDeadlines
 from headwater.backoff import Backoff
-from headwater.errors import Misuse, RequestConflict, VersionConflict
+from headwater.errors import CommandFailed, Misuse, RequestConflict, VersionConflict
 from headwater.log.contract import EventLog
 from headwater.log.schema.ddl import TIMESTAMP
 from headwater.log.schema.event_metadata import Metadata
@@ -307,7 +307,12 @@ class AggregateRepository:
                     )
                 version = loaded.version
                 context = self._context(stream, loaded, request_id, metadata)
-                drafts, rejected = decided(self.declared, loaded, context, decide, said["name"])
+                try:
+                    drafts, rejected = decided(self.declared, loaded, context, decide, said["name"])
+                except CommandFailed:
+                    if attempt:
+                        raise
+                    continue  # perhaps only over an old state
                 if not drafts:
                     if not attempt and self.states.load(stream).version != version:
                         continue  # decided over an old state

@@ -89,6 +89,17 @@ def test_a_repeated_request_gets_the_first_answer(tmp_path: Path) -> None:
     assert accounts.get("7").cents == 6
 
 
+def test_a_repeated_request_gets_the_first_answer_though_it_is_decided_over_an_old_state(tmp_path: Path) -> None:
+    mine, others = repository(tmp_path), repository(tmp_path)
+    mine.send("7", "deposit", cents=1)
+    others.send("7", "deposit", cents=5)
+    first = others.send("7", "withdraw", cents=5, request_id="r-1")
+
+    repeated = mine.send("7", "withdraw", cents=5, request_id="r-1")  # mine has 1 in memory: it would be rejected
+
+    assert (repeated.repeated, list(repeated.events)) == (True, list(first.events))
+
+
 def test_a_repeated_request_that_was_rejected_is_rejected_again_though_it_would_pass_now(tmp_path: Path) -> None:
     accounts = repository(tmp_path)
     with pytest.raises(Rejected):
@@ -146,6 +157,37 @@ def test_a_command_that_raises_writes_nothing_and_its_request_may_come_again(tmp
     )
     assert accounts.history("7") == []
     assert accounts.send("7", "deposit", cents=1, request_id="r-1").version == 1
+
+
+def test_a_command_that_raises_over_an_old_state_is_decided_again(tmp_path: Path) -> None:
+    class Stock:
+        def __init__(self) -> None:
+            self.items: dict[str, int] = {}
+
+        @command
+        def put(self, item: str) -> None:
+            self.was_put(item)
+
+        @command
+        def take(self, item: str) -> None:
+            if self.items[item]:  # a KeyError for what is not there
+                self.taken(item)
+
+        @event
+        def was_put(self, item: str) -> None:
+            self.items[item] = 1
+
+        @event
+        def taken(self, item: str) -> None:
+            del self.items[item]
+
+    mine, others = (hw.App("shop", home=str(tmp_path)).aggregate("stock", Stock) for _ in range(2))
+    mine.send("1", "put", item="cup")
+    others.send("1", "put", item="pot")
+
+    assert mine.send("1", "take", item="pot").version == 3
+    with pytest.raises(errors.CommandFailed, match="KeyError"):
+        mine.send("1", "take", item="pot")
 
 
 def test_a_version_that_has_passed_is_a_conflict(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ at position 1
             keep=True,
         )
         if appended.repeated:
-            self._refuse_other_data(drafts, appended.position, self.partition_of(stream))
+            self._refuse_other_events(drafts, self._indexes[self.partition_of(stream)])
         return appended
 
     def append_in(
@@ -199,7 +199,11 @@ at position 1
         metadata: Metadata | None = None,
         keep: bool = False,
     ) -> AppendedEvents:
-        """Append events whose rows are complete but for their versions; ``keep``: they will be read here soon."""
+        """Append events whose rows are complete but for their versions; ``keep``: they will be read here soon.
+
+        A request that was written before is answered by what it has written: whether this one is its repetition is for
+        the caller to say. (A command that was decided over an old state may have given other events.)
+        """
         partition = self.partition_of(stream)
         if request_id is not None:
             check_id(request_id)
@@ -218,7 +222,7 @@ at position 1
             try:
                 token = self.topic.append_if(batch, partition=partition, condition=condition)
             except RequestKnown as known:
-                return self._repeated(known, index, drafts)
+                return self._repeated(known, index)
             except VersionConflict:
                 if expected is not None:
                     raise
@@ -230,19 +234,11 @@ at position 1
             hint="Many writers append to this stream. Try again, or append in larger lots.",
         )
 
-    def _repeated(self, known: RequestKnown, index: EventIndex, drafts: Sequence[EventDraft]) -> AppendedEvents:
-        """The answer of the first append of a request, if this one is its repetition."""
-        written = index.events(range(known.offset, known.offset + known.count))
-        if [event.type for event in written] != [draft.type for draft in drafts]:
-            raise RequestConflict(
-                f'request "{written[0].request_id}" was written before, with other events',
-                detail=f"It wrote {', '.join(event.type for event in written)} at position {written[0].position}.",
-                hint="Give each request an id of its own.",
-                request_id=written[0].request_id,
-            )
-        position = written[-1].position
-        token = Token({self.name: {index.partition: position}}, repeated=True)
-        return AppendedEvents(position, written[-1].version, token, repeated=True)
+    def _repeated(self, known: RequestKnown, index: EventIndex) -> AppendedEvents:
+        """The answer of the first append of a request."""
+        last = index.events([known.offset + known.count - 1])[0]
+        token = Token({self.name: {index.partition: last.position}}, repeated=True)
+        return AppendedEvents(last.position, last.version, token, repeated=True)
 
     def _drafts(self, events: Iterable[Given], stream: str | None, request_id: str | None) -> list[EventDraft]:
         drafts = [self._draft(event) for event in events]
@@ -254,11 +250,18 @@ at position 1
             draft.stream, draft.at_us, draft.request_id = stream, moment, request_id
         return drafts
 
-    def _refuse_other_data(self, drafts: Sequence[EventDraft], position: int, partition: int) -> None:
-        """Refuse a request whose events are of the types that were written before, with other data or tags."""
-        places = range(position - len(drafts), position)
-        written = self._indexes[partition].events(places)
-        given = self.rows.events(self.rows.batch(drafts), partition, places)
+    def _refuse_other_events(self, drafts: Sequence[EventDraft], index: EventIndex) -> None:
+        """Refuse a request that has written other events before: of other types, or with other data or tags."""
+        first, count = index.request(drafts[0].stream, str(drafts[0].request_id)) or (0, 0)
+        written = index.events(range(first, first + count))
+        if [event.type for event in written] != [draft.type for draft in drafts]:
+            raise RequestConflict(
+                f'request "{drafts[0].request_id}" was written before, with other events',
+                detail=f"It wrote {', '.join(event.type for event in written)} at position {first + 1}.",
+                hint="Give each request an id of its own.",
+                request_id=drafts[0].request_id,
+            )
+        given = self.rows.events(self.rows.batch(drafts), index.partition, range(first, first + count))
         for one, other in zip(written, given, strict=True):
             if one.data != other.data or list(one.tags) != list(other.tags):
                 raise RequestConflict(
