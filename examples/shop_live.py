@@ -26,11 +26,15 @@ def captured(table: str, **settings: Any) -> None:
     app.table(table, source=hw.capture.Postgres(database, table=f"public.{table}"), **settings)
 
 
-captured("customers")
+# What says something of a customer: found in every view, masked for readers without the right, and erased when asked
+# for (docs/privacy.md, docs/erasure.md).
+customer = hw.Personal("customer_id")
+
+captured("customers", privacy={"id": customer, "name": hw.Personal("customer_id", by="id", mask="redact")})
 captured("products")
 captured("stock")
 captured("prices", event_time="since")  # each price counts from its own moment on
-captured("orders", event_time="at", lateness="10 seconds")
+captured("orders", event_time="at", lateness="10 seconds", privacy={"customer_id": customer})
 captured("payments", event_time="at")
 
 # What the web pages send. Rows come late and out of order; by how much is said here.
@@ -40,8 +44,14 @@ page_views = app.topic(
     event_time="at",
     lateness="10 seconds",
     partitions=2,
+    privacy={"customer_id": customer},
 )
-searches = app.topic("searches", "id BIGINT, customer_id BIGINT, words STRING, at TIMESTAMP", event_time="at")
+searches = app.topic(
+    "searches",
+    "id BIGINT, customer_id BIGINT, words STRING, at TIMESTAMP",
+    event_time="at",
+    privacy={"customer_id": customer},
+)
 clicks = app.topic("clicks", "search_id BIGINT, product_id BIGINT, at TIMESTAMP", event_time="at")
 told = app.topic("told", "rule STRING, about STRING")  # the alerts that were raised
 

@@ -120,9 +120,14 @@ class Scenario:
         with app_of(example_file()) as app:
             tables = ", ".join(topic.name for topic in app.log.topics() if topic.settings.captured_by)
             self.views, sinks = [view.name for view in app.views], len(app.sinks)
+            places = app.privacy_map()
         store_path(self.home, APP).parent.mkdir(parents=True, exist_ok=True)
         self.screen.narrate(
             f"examples/shop_live.py captures {tables}, and declares {len(self.views)} views and {sinks} sinks"
+        )
+        self.screen.narrate(
+            f"{len(places)} columns of {len({place.relation for place in places})} of its tables, topics and views say"
+            " something of a customer (headwater privacy map); names are masked for keys without the right"
         )
 
     def _play(self) -> None:
