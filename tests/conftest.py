@@ -46,6 +46,7 @@ collect_ignore = [
     "services/server/shop_app.py",
     "services/server/shared_shop_app.py",
     "services/server/transfer_app.py",
+    "spark/people_app.py",
 ]
 # Files that one process runs: they share a browser, a Spark, a MariaDB, or a Kafka with a PostgreSQL and a Redis.
 TOGETHER = {

@@ -132,7 +132,14 @@ class DeclaredTopic:
 
     @property
     def privacy(self) -> dict[str, Personal]:
-        """The personal columns, each with its declaration; empty where none are declared."""
+        """The personal columns, each with its declaration; empty where none are declared.
+
+        >>> import headwater as hw, tempfile
+        >>> log = hw.Log(tempfile.mkdtemp())
+        >>> clicks = log.topic("clicks", "user BIGINT, url STRING", privacy={"user": hw.Personal("user_id")})
+        >>> list(clicks.privacy)
+        ['user']
+        """
         return dict(self._row.settings.privacy)
 
     @property

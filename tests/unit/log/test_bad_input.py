@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -255,6 +256,21 @@ def test_a_missing_catalog_beside_segments_is_told(closed_home):
 
     assert "restore catalog.sqlite from a backup" in refused.value.hint
     assert not (closed_home / "catalog.sqlite").exists()
+
+
+def test_a_catalog_that_another_process_makes_at_this_moment_is_not_damaged(closed_home, monkeypatch):
+    catalog = closed_home / "catalog.sqlite"
+    whole, listed = catalog.read_bytes(), Path.iterdir
+    catalog.write_bytes(b"")
+
+    def made_meanwhile(folder):
+        if folder.name == "topics":
+            catalog.write_bytes(whole)
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", made_meanwhile)
+
+    assert look_at_everything(closed_home) == [{"id": 1, "amount": 9.5}]
 
 
 def test_no_zeroed_page_of_the_catalog_yields_a_wrong_row(closed_home, tmp_path):

@@ -91,15 +91,20 @@ def _check_format(home: Path, marker: Path) -> None:
 def _check_catalog(home: Path) -> None:
     """Refuse a missing or empty catalog: SQLite would create a new one, and all topics would be gone in silence."""
     catalog = home / "catalog.sqlite"
-    if catalog.exists() and catalog.stat().st_size:
+    if _is_written(catalog):
         return
     topics = sorted(path.name for path in (home / "topics").iterdir()) if (home / "topics").exists() else []
-    if topics:
+    # Asked again: another process may have made the catalog, and its first topic, meanwhile.
+    if topics and not _is_written(catalog):
         raise CorruptCatalog(
             f"the catalog {catalog} is {'empty' if catalog.exists() else 'missing'}",
             detail=f"There are segments of {len(topics)} topics ({topics[0]}, …); they are untouched.",
             hint="Stop all processes on this home and restore catalog.sqlite from a backup.",
         )
+
+
+def _is_written(catalog: Path) -> bool:
+    return catalog.exists() and catalog.stat().st_size > 0
 
 
 def _on_read_only_disk(home: Path) -> bool:

@@ -132,25 +132,27 @@ class SinkTask:
         if progress is not None and progress.version == version and progress.tick == head.tick:
             self._went_well(progress, 0)
             return False
-        if progress is None or progress.version != version:
-            return self._fill(target)
+        if progress is None:
+            return self._fill(target, "it has no progress there")
+        if progress.version != version:
+            return self._fill(target, f"the progress there is of {progress.version}, and the view is {version}")
         if progress.tick > head.tick:
             later = self.reader.head()  # another process may have ticked since
             if later is None or progress.tick > later.tick:
-                return self._fill(target)  # the home was restored from a backup
+                # The home was restored from a backup.
+                return self._fill(target, f"the progress there is tick {progress.tick}, and the view is at {head.tick}")
             return True
         ticks_max = MERGED_TICKS_MAX if self.sink.merges else 1
         delivery = self.reader.changes(progress.tick, head, rows_max=MERGED_ROWS_MAX, ticks_max=ticks_max)
         if delivery is None:
-            return self._fill(target)
+            return self._fill(target, f"the changes since tick {progress.tick} are no longer kept")
         try:
             self._progress = target.apply(delivery)
         except Corruption as error:
             self._refills += 1
             if self._refills > REFILLS_MAX:
                 raise
-            logger.warning("sink %s takes a full copy: %s", self.identity, error.message)
-            return self._fill(target)
+            return self._fill(target, error.message)
         if self._progress.tick >= delivery.tick > delivery.after:
             self._refills, self._advanced = 0, True
             self._went_well(self._progress, delivery.changes.num_rows)
@@ -168,7 +170,9 @@ class SinkTask:
     def _version(self, head: ViewHead) -> str:
         return f"{head.version}/{self.sink.layout}" if self.sink.layout else head.version
 
-    def _fill(self, target: Target) -> bool:
+    def _fill(self, target: Target, reason: str) -> bool:
+        if self._status.tick:  # it had one before
+            logger.warning("sink %s takes a full copy again: %s", self.identity, reason)
         with self.reader.rows() as (head, batches):
             if self._version(head) != target.context.version:
                 self._close()  # the view was rebuilt meanwhile
@@ -242,7 +246,7 @@ class SinkTask:
             try:
                 target = self._opened(head)
                 if self.sink.copy_replaces:
-                    self._fill(target)
+                    self._fill(target, "a person was erased")
                 return target.forget()
             except HeadwaterError as error:
                 return Leftover(f"it did not answer: {error.message}")
