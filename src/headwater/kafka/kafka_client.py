@@ -345,7 +345,12 @@ class KafkaAdmin:
         while True:
             asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=REQUEST_SECONDS_MAX)
             try:
-                return {place: self._result(future).offset for place, future in asked.items()}
+                found = {place: self._result(future).offset for place, future in asked.items()}
+                # Of a broker that has just started librdkafka may give no error, and no offset either.
+                if self._kafka.OFFSET_INVALID not in found.values():
+                    return found
+                if time.monotonic() > deadline:
+                    raise self.failure.told(doing=doing)
             except self._kafka.KafkaException as error:
                 # A topic that was just made, or a broker that just started: not every broker knows it yet.
                 if error.args[0].name() not in NO_LEADER or time.monotonic() > deadline:
