@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import http.server
 import json
@@ -26,6 +25,7 @@ from headwater.server.http.keys import Keys
 from headwater.server.server_settings import ServerSettings
 from headwater.server.server_state import ServerState
 from headwater.testing import ManualClock
+from tests.own_loop import in_own_loop
 
 ISSUER, AUDIENCE = "https://example.com", "shop"
 FAR, PAST = 4_000_000_000, 1_000_000_000
@@ -197,7 +197,7 @@ def test_a_new_key_of_the_provider_is_found_and_it_is_not_asked_all_the_time(sit
     identities = Identities(None, tokens)
 
     def asked(token: str) -> Any:
-        return asyncio.run(identities.holder(token))
+        return in_own_loop(identities.holder(token))
 
     assert asked(site.provider.token(iss=site.issuer)).name == "jwt:ada"
     site.provider.add("two", "ES256")
@@ -219,7 +219,7 @@ def test_a_provider_that_does_not_answer_is_told(site: Any) -> None:
     identities = Identities(None, IdentityTokens(site.issuer, AUDIENCE))
 
     with pytest.raises(Unavailable, match=r"the public keys of http://127.0.0.1:.* cannot be read"):
-        asyncio.run(identities.holder(site.provider.token()))
+        in_own_loop(identities.holder(site.provider.token()))
 
 
 def test_a_server_takes_tokens_beside_keys_and_needs_one_of_them(provider: Provider, tmp_path: Path) -> None:
