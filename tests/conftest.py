@@ -14,6 +14,7 @@ Read next: ``Makefile``, target ``test``.
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import os
 import shutil
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 from xdist.scheduler import LoadFileScheduling
 
 from headwater.app_declarations import AppDeclarations
@@ -33,6 +35,8 @@ from headwater.views.state.remote import executor_files
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick takes 9 s of Java's time in place of 15
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
+# A call of the command line in this process takes 4 ms, and 54 more if typer reads the signatures of all verbs again.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 6 << 30

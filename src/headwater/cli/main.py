@@ -11,6 +11,7 @@ Read next: ``command_options.py``, ``cli/log/topic_commands.py``.
 
 from __future__ import annotations
 
+import copy
 import sys
 import traceback
 from collections.abc import Sequence
@@ -177,7 +178,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; the installed script ``headwater`` calls this."""
     raise_limit()  # of file descriptors
     own_process.claim()
-    app(args=arguments, prog_name="headwater")
+    words = sys.argv[1:] if arguments is None else arguments
+    _with_one_noun(words[0] if words else "")(args=arguments, prog_name="headwater")
+
+
+def _with_one_noun(name: str) -> typer.Typer:
+    """The command line with nothing but this noun or verb; whole if there is none of this name.
+
+    typer reads the signature of every verb that is mounted, 50 ms for all of them: a third of what ``topic ls`` takes.
+    """
+    part = copy.copy(app)
+    part.registered_groups = [each for each in app.registered_groups if each.name == name]
+    part.registered_commands = [each for each in app.registered_commands if each.name == name]
+    return part if part.registered_groups or part.registered_commands else app
 
 
 def _report(error: Any, *, as_json: bool) -> int:

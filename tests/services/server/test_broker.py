@@ -16,6 +16,7 @@ from headwater.server.realtime.broker import Broadcast, SubscriberMessage
 from headwater.server.server_settings import ServerSettings
 from headwater.server.server_state import ServerState
 from headwater.views.privacy.personal_data import SEES_ALL
+from tests.own_loop import in_own_loop
 from tests.services.server.processes import APP
 from tests.services.server.ticks_by_hand import HandTicks
 
@@ -37,7 +38,7 @@ def hand(state: ServerState) -> Iterator[HandTicks]:
 
 
 def in_loop(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 60))  # type: ignore[arg-type]
+    in_own_loop(asyncio.wait_for(work(), 60))
 
 
 async def next_of(messages: AsyncGenerator[SubscriberMessage]) -> dict[str, Any]:

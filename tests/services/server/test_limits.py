@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from headwater.log.home import Log
+from tests.own_loop import in_own_loop
 from tests.services.server import processes
 from tests.services.server.processes import PATIENCE_S, ServerProcess
 from tests.waiting import eventually
@@ -163,7 +164,7 @@ def test_a_burst_of_subscribers_does_not_pass_the_limit(narrow: ServerProcess) -
         return await asyncio.gather(*tasks)
 
     for path in paths:
-        answers = asyncio.run(burst(path))
+        answers = in_own_loop(burst(path))
 
         assert answers.count(b"200") == 5, path
         assert answers.count(b"429") == 35, path

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from headwater import __version__
 from headwater.cli.log import topic_commands
-from headwater.cli.main import app
+from headwater.cli.main import _with_one_noun, app
 from headwater.errors import Backpressure, Conflict, CorruptSegment, HeadwaterError, RowRefused
 from headwater.log.home import Log
 
@@ -136,3 +136,16 @@ def test_a_mistyped_call_is_misuse(words: list[str], message: str) -> None:
 
 def test_the_version_is_the_package_s() -> None:
     assert runner.invoke(app, ["--version"]).stdout == f"headwater {__version__}\n"
+
+
+def test_a_noun_alone_is_as_it_is_among_all() -> None:
+    def shown(command: Any) -> Any:
+        verbs = {name: shown(each) for name, each in getattr(command, "commands", {}).items()}
+        options = [(each.name, each.opts, each.secondary_opts, getattr(each, "help", "")) for each in command.params]
+        return options, command.help, verbs
+
+    options, help_text, nouns = shown(get_command(app))
+
+    for name, noun in nouns.items():
+        assert shown(get_command(_with_one_noun(name))) == (options, help_text, {name: noun})
+    assert _with_one_noun("--json") is app

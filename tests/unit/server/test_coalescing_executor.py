@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from headwater.server.http import coalescing_executor
 from headwater.server.http.coalescing_executor import CoalescingExecutor
+from tests.own_loop import in_own_loop
 
 
 def inside(work: Callable[[CoalescingExecutor], Awaitable[Any]], threads: int = 4) -> Any:
@@ -29,9 +29,7 @@ def inside(work: Callable[[CoalescingExecutor], Awaitable[Any]], threads: int = 
         finally:
             lane.close()
 
-    # In a thread of its own: where a browser is tested too, this one has an event loop already.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, all_of_it()).result()
+    return in_own_loop(all_of_it())
 
 
 def test_jobs_are_done_in_the_order_in_which_they_came_and_in_few_turns(monkeypatch: pytest.MonkeyPatch):

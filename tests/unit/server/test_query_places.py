@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from headwater.errors import TooMany
 from headwater.server.http.query_places import ANYBODY, QueryPlaces
+from tests.own_loop import in_own_loop
 
 
 class Asking:
@@ -51,12 +49,6 @@ class Asking:
         return ["" if task.exception() is None else str(task.exception()) for task in self._tasks]
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """In a thread of its own: where a browser is tested too, this one has an event loop already."""
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work).result()
-
-
 def test_one_key_has_half_of_the_places_and_the_others_need_not_wait_for_it() -> None:
     async def shown() -> None:
         asking = Asking(QueryPlaces(4, "queries"))
@@ -72,7 +64,7 @@ def test_one_key_has_half_of_the_places_and_the_others_need_not_wait_for_it() ->
         assert set(await asking.all()) == {""}
         assert (asking.places.running, asking.places.waiting) == (0, 0)
 
-    run(shown())
+    in_own_loop(shown())
 
 
 def test_without_keys_everybody_has_all_of_them_in_the_order_of_coming() -> None:
@@ -85,7 +77,7 @@ def test_without_keys_everybody_has_all_of_them_in_the_order_of_coming() -> None
         assert said[:3] == ["", "", ""]
         assert said[3].startswith("1 queries wait already")
 
-    run(shown())
+    in_own_loop(shown())
 
 
 def test_a_full_queue_makes_room_for_a_key_that_has_less_of_it() -> None:
@@ -101,7 +93,7 @@ def test_a_full_queue_makes_room_for_a_key_that_has_less_of_it() -> None:
         refused = [place for place, text in enumerate(said) if "4 queries wait already" in text]
         assert refused == [3, 4, 5, 9]
 
-    run(shown())
+    in_own_loop(shown())
 
 
 def test_who_waits_too_long_or_leaves_takes_no_place() -> None:
@@ -125,7 +117,7 @@ def test_who_waits_too_long_or_leaves_takes_no_place() -> None:
         await asyncio.wait([late])
         assert (places.running, places.waiting) == (0, 0)
 
-    run(shown())
+    in_own_loop(shown())
 
 
 async def _taken(places: QueryPlaces, key: str) -> None:
