@@ -188,7 +188,7 @@ class Checkpoints:
                 ),
             )
 
-    def rename(self, db: sqlite3.Connection, base_offset: int, file: CommitmentFile | None) -> None:
+    def name_file(self, db: sqlite3.Connection, base_offset: int, file: CommitmentFile | None) -> None:
         """Name another file, or none, within a transaction."""
         values = (None, None, None) if file is None else (file.path.name, file.bytes, file.checksum)
         db.execute(
@@ -201,7 +201,7 @@ class Checkpoints:
         """Name no file any more for rows below the partition's new start, within a transaction; returns the files."""
         gone = [each for each in self.all(0, start) if each.file is not None and each.next_offset <= start]
         for each in gone:
-            self.rename(db, each.base_offset, None)
+            self.name_file(db, each.base_offset, None)
         return [each.file.path for each in gone if each.file is not None]
 
     def _checkpoint(self, row: sqlite3.Row) -> Checkpoint:

@@ -57,7 +57,7 @@ class ProofRelease:
     def note(self, db: sqlite3.Connection) -> None:
         """Name the new files, in the transaction of the segment."""
         for each, file in self._changed:
-            self._known.rename(db, each.base_offset, file)
+            self._known.name_file(db, each.base_offset, file)
 
     def finish(self) -> None:
         """Remove the old files, once the transaction has ended."""
