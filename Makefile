@@ -12,7 +12,7 @@ RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_D
 # Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
 TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch torture-capture torture-writes screenshot clean
+.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch torture-capture torture-writes merkle-vectors screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -108,6 +108,9 @@ bench-sinks: .venv/.ready  ## the PostgreSQL sink beside COPY and INSERT by hand
 	@bash bench/setup.sh
 	@bash tools/services.sh
 	@$(RUN) .venv/bin/python -m bench.sinks_bench $(ARGS)
+
+merkle-vectors: .venv/.ready  ## the 518 public test vectors of Merkle proofs against ours; ARGS=FOLDER, a copy of transparency-dev/merkle
+	@$(RUN) .venv/bin/python -m tools.merkle_vectors $(ARGS)
 
 screenshot: .venv/.ready  ## the README's picture of the dashboard, from the demo's shop
 	@bash tools/services.sh

@@ -120,8 +120,9 @@ ROOMS = {
         "commits": {"schema", "storage", "catalog"},
         "event_time": {"schema", "storage", "catalog"},
         "groups": {"schema", "storage", "catalog", "commits"},
-        "maintenance": {"schema", "storage", "catalog", "commits", "event_time", "groups"},
-        "erasure": {"schema", "storage", "catalog", "commits", "groups", "maintenance"},
+        "proof": {"schema", "storage", "catalog", "commits"},
+        "maintenance": {"schema", "storage", "catalog", "commits", "event_time", "groups", "proof"},
+        "erasure": {"schema", "storage", "catalog", "commits", "groups", "maintenance", "proof"},
     },
     "views": {
         "compiler": set(),

@@ -46,7 +46,7 @@ from headwater.cli.patterns import pattern_commands
 from headwater.cli.processes import claim_commands, process_commands, service_commands
 from headwater.cli.searches import search_commands
 from headwater.cli.server import key_commands, serve_command
-from headwater.cli.upkeep import backup_commands, erase_command, privacy_commands
+from headwater.cli.upkeep import audit_commands, backup_commands, erase_command, privacy_commands
 from headwater.cli.views import view_commands
 from headwater.demo import demo_command as demo
 from headwater.errors import HeadwaterError, Misuse
@@ -143,6 +143,7 @@ app.add_typer(backup_commands.app, name="backup", rich_help_panel=CARE)
 app.command("restore", rich_help_panel=CARE)(backup_commands.restore)
 app.command("erase", rich_help_panel=CARE)(erase_command.erase)
 app.add_typer(privacy_commands.app, name="privacy", rich_help_panel=CARE)
+app.add_typer(audit_commands.app, name="audit", rich_help_panel=CARE)
 app.command("mirror", rich_help_panel=CARE)(mirror_commands.mirror)
 app.command("promote", rich_help_panel=CARE)(mirror_commands.promote)
 app.command("migrate", rich_help_panel=CARE)(mirror_commands.migrate)

@@ -454,6 +454,8 @@ def _tables() -> tuple[str, ...]:
     from headwater.log.groups.readers import TABLES_READERS
     from headwater.log.groups.worker import TABLES_WORKERS
     from headwater.log.maintenance.alerts import TABLES_ALERTS
+    from headwater.log.proof.checkpoints import TABLES_PROOF
 
     groups = (TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
-    return (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_ERASURES, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)
+    own = (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_ERASURES, TABLES_PROOF)
+    return (*own, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)

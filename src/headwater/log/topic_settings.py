@@ -83,6 +83,7 @@ class TopicSettings:
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
     events: bool = False  # a history of events: complete for ever, and written through its event store alone
     privacy: Mapping[str, Personal] = field(default_factory=dict)  # personal columns; none without a declaration
+    proof: bool = False  # sealed rows are hashed, so that a change of them can be found and proven
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
@@ -221,6 +222,7 @@ class TableOptions(TypedDict, total=False):
     values: ValueForm | None
     captured_by: str | None
     privacy: Mapping[str, Personal]
+    proof: bool
 
 
 class TopicOptions(TableOptions, total=False):

@@ -10,7 +10,7 @@ Not here: groups (``log/groups/groups.py``), files (``log/storage/partition_writ
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -183,10 +183,12 @@ class Registry:
         new: SealedSegment,
         marks: AppendMarks,
         sequences: Mapping[int, SequenceRanges] | None = None,
+        also: Callable[[sqlite3.Connection], None] | None = None,
     ) -> bool:
         """Replace ``old`` by ``new`` in one durable transaction; False when ``old`` changed meanwhile.
 
-        ``marks`` are those of the new segment, ``sequences`` those that it has of each producer.
+        ``marks`` are those of the new segment, ``sequences`` those that it has of each producer. ``also`` is what else
+        changes with it.
         """
         try:
             with self.catalog.write(durable=True) as db:
@@ -221,6 +223,8 @@ class Registry:
                 db.execute("INSERT INTO append_marks VALUES (?, ?, ?, ?)", (*place, marks.pack()))
                 for producer, ranges in (sequences or {}).items():
                     self._note_sequences(db, producer, s.partition, ranges)
+                if also is not None:
+                    also(db)
         except _Moved:
             return False
         return True

@@ -140,6 +140,13 @@ class PersonalRows:
         rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
         return ErasedBatch(rows, None, found) if kept.all() else ErasedBatch(rows.filter(pa.array(kept)), kept, found)
 
+    def touched(self, batch: pa.RecordBatch, people: ErasedPeople) -> list[tuple[tuple[str, ...], Mask]]:
+        """Which columns ``erase`` changes, each with the rows in which it does."""
+        if self.letters_of:
+            return [(("row", "reason"), self._letters_found(batch, people))]
+        rules = [rule for rule in self.rules if rule.by in batch.schema.names]
+        return [(rule.columns, people.found_in(batch.column(rule.by))) for rule in rules]
+
     # Dead letters: rows as JSON
 
     def _letters_found(self, batch: pa.RecordBatch, people: ErasedPeople) -> Mask:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,6 +30,8 @@ from headwater.log.maintenance.compaction import next_suffix
 from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.maintenance.retention import archive_directory
 from headwater.log.maintenance.sealing import seal_closed, sweep
+from headwater.log.proof.checkpoints import checkpoint_sealed
+from headwater.log.proof.proof_release import BlankedRows, Offsets, ProofRelease
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
 from headwater.log.storage.file_descriptors import open_file
@@ -107,6 +110,7 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople)
                 home=str(topic.log.home),
             )
         sweep(topic, number, directory)  # of a run before this one, that was killed: its old files hold the person
+        checkpoint_sealed(topic, number)  # of the rows as they are, before some change
         rewriting = _Rewriting(topic, number, directory, rules, people)
         for segment in layout_of(topic, number).sealed:
             rewriting.segment(segment)
@@ -127,6 +131,8 @@ class _Rewriting:
         self.people = people
         self.row = topic.row()
         self.done = ErasedPartition()
+        self.present: list[Offsets] = []  # of the segment that is being rewritten: the offsets that have a row
+        self.blanked: list[BlankedRows] = []
 
     def segment(self, old: SealedSegment) -> None:
         """Rewrite a segment, if it has rows of the people."""
@@ -137,6 +143,7 @@ class _Rewriting:
         if not rows:
             return
         log = self.topic.log
+        self.present, self.blanked = [], []
         new = write_sealed(
             self.directory,
             self._without(old),
@@ -152,10 +159,14 @@ class _Rewriting:
             metadata=old.has_metadata,
         )
         marks = log.registry.append_marks(self.topic.id, old)
-        if not log.registry.replace_segments(self.topic.id, [old], new, marks):
+        present = np.concatenate([np.empty(0, np.int64), *self.present])
+        release = ProofRelease(self.topic, self.number, old.base_offset, old.next_offset, present, self.blanked)
+        if not log.registry.replace_segments(self.topic.id, [old], new, marks, also=release.note):
             log.files.unlink(new.path, label="erase.remove_new")  # the topic was deleted meanwhile
+            release.undo()
             return
         log.files.unlink(old.path, label="erase.remove_old")
+        release.finish()
         log.files.sync_dir(self.directory, label="erase.sync_removal")
         self.done += ErasedPartition(rows, 1, removed=old.rows - new.rows)
 
@@ -164,6 +175,10 @@ class _Rewriting:
         for chunk in old.read(old.base_offset, old.next_offset, None):
             batch = chunk.batch if chunk.schema_version == self.row.version else conform(chunk.batch, target)
             erased = self.rules.erase(batch, self.people)
+            every = offsets_of(chunk).to_numpy()
+            touched = self.rules.touched(batch, self.people)
+            self.blanked += [BlankedRows(columns, every[theirs]) for columns, theirs in touched]
+            self.present.append(every if erased.kept is None else every[erased.kept])
             offsets, appended, producer = offsets_of(chunk), appended_of(chunk), producer_of(chunk)
             metadata = chunk.metadata
             if erased.kept is not None:

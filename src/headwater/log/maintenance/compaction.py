@@ -27,6 +27,8 @@ from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.append_marks import AppendMarks
 from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.maintenance.sealing import never, seal_closed
+from headwater.log.proof.checkpoints import checkpoint_sealed
+from headwater.log.proof.proof_release import ProofRelease
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
 from headwater.log.storage.framing import stored_schema
@@ -87,6 +89,7 @@ def compact_partition(
         oldest_tombstone_us = topic.clock.now_us() - topic.settings.tombstone_grace_ms * 1000
         if not segments or not (force or worthwhile(segments, topic.settings.segment_bytes_max, oldest_tombstone_us)):
             return None
+        checkpoint_sealed(topic, number)  # of all rows, before some go
         try:
             return _Compaction(topic, number, directory, oldest_tombstone_us, stopping).run(segments)
         except _Stopped:
@@ -210,13 +213,17 @@ class _Compaction:
             compacted=True,
             metadata=any(segment.has_metadata for segment in old),
         )
-        if not log.registry.replace_segments(self.topic.id, old, new, marks):
+        low, high = np.searchsorted(survivors, [new.base_offset, new.next_offset])
+        release = ProofRelease(self.topic, self.number, new.base_offset, new.next_offset, survivors[low:high])
+        if not log.registry.replace_segments(self.topic.id, old, new, marks, also=release.note):
             # The topic was deleted meanwhile. Going on could drop a tombstone before the older records of its key.
             log.files.unlink(new.path, label="compact.remove_new")
+            release.undo()
             raise _Stopped
         if not is_held(log.home):  # else the next sealing removes them after the backup
             for segment in old:
                 log.files.unlink(segment.path, label="compact.remove_old")
+            release.finish()
         return [new]
 
     def _marks(self, old: Sequence[SealedSegment]) -> AppendMarks:

@@ -36,6 +36,7 @@ from headwater.log.maintenance.segment_check import (
     inspect_bare_parquet,
     inspect_sealed,
 )
+from headwater.log.proof.checkpoints import Checkpoints
 from headwater.log.storage.active_segment import segment_name
 from headwater.log.storage.files import translated
 from headwater.log.storage.locks import FileLock
@@ -317,13 +318,22 @@ class _HomeCheck:
             if not got:
                 return
             layout = layout_of(topic, number)
-            listed = {segment.path.name for segment in layout.sealed}
+            listed = {segment.path.name for segment in layout.sealed} | self._commitments(topic, number)
             for path in sorted(directory.iterdir()):
                 sound = path.name in listed or path.name in ("lock", "seal.lock")
                 if path.suffix in (".arrow", ".index"):
                     sound = path.with_suffix(".arrow").exists() and int(path.stem) >= layout.sealed_end
                 if not sound and path.exists():
                     self._add("warning", str(path), "no catalog row and no segment needs this file", STRAY_HINT)
+
+    def _commitments(self, topic: Topic, number: int) -> set[str]:
+        """Compare the files of checkpoints with their checksums; returns their names."""
+        for each in Checkpoints.of(topic, number).all():
+            if each.file is not None:
+                with self._guard(str(each.file.path)):
+                    for _ in each.read():
+                        break  # the checksum is of the whole file
+        return Checkpoints.of(topic, number).names()
 
     # The catalog, groups and producers
 

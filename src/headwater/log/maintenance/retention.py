@@ -14,16 +14,19 @@ Not here: warnings before it happens (``reader_alerts.py``), reads before the st
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.errors import CorruptSegment
 from headwater.log.groups.readers import holding_readers, read_up_to
 from headwater.log.maintenance.reader_alerts import note_lost
 from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.maintenance.sealing import seal_closed
+from headwater.log.proof.checkpoints import Checkpoints, checkpoint_sealed
 from headwater.log.storage.active_segment import arrow_bases, segment_name
 from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.files import Files, translated
@@ -132,6 +135,8 @@ def _drop(
     if is_held(log.home):
         return None  # a backup may need an Arrow twin, which must not stay without its sealed form: the next round
     archived = 0
+    with contextlib.suppress(CorruptSegment):  # what is damaged goes all the same
+        checkpoint_sealed(topic, number)
     if topic.settings.archive is not None:
         for segment in gone:
             archive_segment(segment, archive_directory(topic, number), log.files)
@@ -148,10 +153,11 @@ def _drop(
         if len(gone) > len(due) and _read_up_to(topic, number, now_us) < start:
             return None  # a group was made or reset meanwhile; the next round looks again
         log.registry.move_start(topic.id, number, start, gone, now_us)
+        proofs = Checkpoints.of(topic, number).drop_files(db, start)
         note_lost(db, topic.row(), number, start, now_us)
     if not is_held(log.home):  # else the next sealing removes them after the backup
-        for segment in gone:
-            log.files.unlink(segment.path, label="retain.remove")
+        for path in (*(segment.path for segment in gone), *proofs):
+            log.files.unlink(path, label="retain.remove")
     return Retained(len(gone), sum(s.rows for s in gone), sum(s.bytes for s in gone), start, archived)
 
 

@@ -1,7 +1,7 @@
 """Sealing: a rolled Arrow segment becomes Parquet.
 
-What it is: ``seal_partition`` seals every closed Arrow segment of a partition, oldest first; ``seal_closed`` also waits
-for other processes that do so.
+What it is: ``seal_partition`` seals every closed Arrow segment of a partition, oldest first, and makes the checkpoints
+of sealed ones; ``seal_closed`` also waits for other processes that do so.
 Invariants: the Parquet file is complete, synced and renamed before the catalog lists it; the catalog lists it, durably,
 before the Arrow twin is deleted; a crash in between is repeated harmlessly. One process seals a partition at a time;
 appends and reads continue. While a backup copies, the Arrow twin stays (``log/maintenance/removal_pin.py``).
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from headwater.errors import CorruptSegment
 from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.maintenance.removal_pin import is_held
+from headwater.log.proof.checkpoints import Checkpoints, checkpoint_sealed
+from headwater.log.proof.commitment_file import SUFFIX
 from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
@@ -59,6 +61,7 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
                 sealed += _seal(topic, number, directory, segment)
             finally:
                 segment.close()
+        checkpoint_sealed(topic, number)
     return sealed
 
 
@@ -76,6 +79,9 @@ def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[],
             if not got:
                 break
             _check_closed(directory, layout_of(topic, number).arrow)
+    if wait and topic.settings.proof and directory.exists() and not stopping():
+        with maintenance_lock(directory, wait=True):  # until another process has made those of what it sealed
+            checkpoint_sealed(topic, number)
     return sealed
 
 
@@ -138,9 +144,10 @@ def sweep(topic: Topic, number: int, directory: Path) -> None:
     """
     files = topic.log.files
     listed = {segment.path.name for segment in topic.log.registry.sealed(topic.id, number, directory)}
+    listed |= Checkpoints.of(topic, number).names()
     pinned = is_held(topic.log.home)  # after the list: what a backup needs that begins now is in it
     for path in sorted(directory.iterdir()):
         stray_index = path.suffix == ".index" and not path.with_suffix(".arrow").exists()
-        stray_parquet = path.suffix == ".parquet" and path.name not in listed and not pinned
-        if path.name.endswith(".tmp") or stray_index or stray_parquet:
+        stray_file = path.suffix in (".parquet", SUFFIX) and path.name not in listed and not pinned
+        if path.name.endswith(".tmp") or stray_index or stray_file:
             files.unlink(path, label="sweep.remove")

@@ -33,6 +33,7 @@ from headwater.errors import BackupDamaged, BackupRefused, CorruptSegment
 from headwater.log.commits.handed_over import FILE as MOVED
 from headwater.log.home import Log
 from headwater.log.maintenance.removal_pin import RemovalPin
+from headwater.log.proof.checkpoints import Checkpoints
 from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
 from headwater.log.storage.checksums import checksum_of
 from headwater.log.storage.frame_index import ENTRY_BYTES, padded
@@ -215,6 +216,10 @@ class _Copy:
                 self._sealed(f"{folder}/{number}", segment)
                 rows, sealed_end = rows + segment.rows, segment.next_offset
                 newest_us = max(newest_us, segment.appended_max) if segment.rows else newest_us
+            for proof in Checkpoints.stored_in(catalog, row["id"], number, directory):
+                name = f"{OBJECTS}segments/{folder}/{number}/{proof.path.name}.{proof.checksum & (1 << 64) - 1:016x}"
+                path = f"topics/{folder}/{number}/{proof.path.name}"
+                self._whole(path, name, proof.path, proof.bytes, proof.checksum)
             for base in arrow_bases(directory):
                 if sealed_end <= base < end:
                     more, newest = self._tail(f"{folder}/{number}", directory, base, end)

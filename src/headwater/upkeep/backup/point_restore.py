@@ -24,6 +24,8 @@ from headwater.errors import NotBackedUp
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry
 from headwater.log.groups.groups import clamp_positions
+from headwater.log.proof.checkpoints import TABLES_PROOF, Checkpoints
+from headwater.log.proof.commitment_file import SUFFIX
 from headwater.log.storage.files import Files
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.sealed_segment import SealedSegment, write_sealed
@@ -90,7 +92,7 @@ class PointRestore(HomeRestore):
         began = time.monotonic()
         self.begin({"backup": self.manifest.id, "at_us": at_us, "token": None if token is None else str(token)})
         self._files = {str(self.home / file.path): file for file in self.manifest.files}
-        self.fetch([file for file in self.manifest.files if file.path.endswith((".sqlite", ".arrow", "moved"))])
+        self.fetch([file for file in self.manifest.files if file.path.endswith((".sqlite", ".arrow", SUFFIX, "moved"))])
         catalog = self.home / (CATALOG + PART)
         with closing(sqlite3.connect(catalog)) as db:
             db.row_factory = sqlite3.Row
@@ -134,7 +136,7 @@ class PointRestore(HomeRestore):
     def _cut(self, catalog: Path, partitions: list[BackedPartition], ends: Ends) -> tuple[int, int]:
         """Cut every partition off; returns how many rows are left, and the time of the newest."""
         rows, newest_us = 0, 0
-        with closing(Catalog(catalog)) as opened:
+        with closing(Catalog(catalog, tables=(TABLES_PROOF,))) as opened:
             registry = Registry(opened)
             for each in partitions:
                 end = ends[each.topic][each.number]
@@ -150,6 +152,7 @@ class PointRestore(HomeRestore):
                 newest_us = max([newest_us, *(frame.appended_us for frame in left)])
                 with opened.write() as db:
                     clamp_positions(db, each.topic_id, each.number, end)
+                    Checkpoints(opened, each.topic_id, each.number).cut(db, end)
                     if end < each.sealed_end:
                         db.execute(
                             "DELETE FROM producer_sequences WHERE partition = ? AND producer_id IN"
