@@ -11,6 +11,7 @@ Read next: ``app_declarations.py``, ``views/view.py``, ``views/tick/engine.py``.
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,12 +153,20 @@ class App(AppDeclarations):
         return self.sinks.sync()
 
     def erase(
-        self, *, dry_run: bool = False, backups: Sequence[str] = (), markers: Sequence[str] = (), **person: Any
+        self,
+        *,
+        dry_run: bool = False,
+        backups: Sequence[str] = (),
+        key_file: str | os.PathLike[str] | None = None,
+        key_command: str | None = None,
+        markers: Sequence[str] = (),
+        **person: Any,
     ) -> ErasureCertificate:
         """Erase a person from the log, the views and the sinks of this app; see ``docs/erasure.md``.
 
         The person is given by a subject that topics declare: ``erase(user_id=7)``. ``dry_run``: only tell.
-        ``backups``: places that are told, beside those that the app declares. ``markers``: texts of the person that
+        ``backups``: places that are told, beside those that the app declares, with ``key_file`` or ``key_command``
+        if they are encrypted. ``markers``: texts of the person that
         are searched for at the end.
 
         >>> import headwater as hw, tempfile
@@ -168,7 +177,10 @@ class App(AppDeclarations):
         >>> [str(place.state) for place in app.erase(user_id=7, dry_run=True).places]
         ['would be erased']
         """
-        return self._services.erase(person, dry_run=dry_run, backups=backups, markers=markers)
+        from headwater.encryption.encryption_key import KeySource
+
+        key = KeySource.of(key_file, key_command)
+        return self._services.erase(person, dry_run=dry_run, backups=backups, key=key, markers=markers)
 
     def run(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.app_declarations import AppDeclarations
     from headwater.app_processes import BackgroundRunner
     from headwater.capture.app_captures import Captures
+    from headwater.encryption.encryption_key import KeySource
     from headwater.federation.attachments import Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
@@ -107,7 +108,13 @@ class AppServices:
         return [BackupSchedule(lambda: app.log.local, plan, lambda: app.file) for plan in self.backups.values()]
 
     def erase(
-        self, person: Mapping[str, Any], *, dry_run: bool, backups: Sequence[str], markers: Sequence[str]
+        self,
+        person: Mapping[str, Any],
+        *,
+        dry_run: bool,
+        backups: Sequence[str],
+        key: KeySource | None,
+        markers: Sequence[str],
     ) -> ErasureCertificate:
         """Erase a person; see ``App.erase``."""
         from headwater.log.contract import Capability, require
@@ -116,6 +123,7 @@ class AppServices:
         require(self._app.log, Capability.NATIVE_FILES, "an erasure")
         subject, value = parse_person([f"{name}={value}" for name, value in person.items()])
         app = self._app
+        keys = {place: plan.key for place, plan in self.backups.items() if plan.key is not None}
         work = PersonErasure(
             app.log.local,
             subject,
@@ -123,6 +131,7 @@ class AppServices:
             runtime=app._runtime,
             forget_in_sinks=lambda: None if self._sinks is None else self._sinks.forget(),
             backups=list(dict.fromkeys([*self.backups, *backups])),
+            keys=keys if key is None else {**dict.fromkeys(backups, key), **keys},
             markers=markers,
         )
         return work.find() if dry_run else work.run()

@@ -36,6 +36,7 @@
     │   ├── ObjectStoreRefused   an object store (state, backups) refuses: credentials, bucket, rights, another app
     │   ├── TooManyRows          a query needs more rows of an attached store than allowed
     │   ├── NotBackedUp          there is no such backup, or none that covers the point in time
+    │   ├── KeyRefused           an encryption key is missing, cannot be read, or is another one
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   ├── Unauthenticated      the server requires a key, and the request has no valid one
     │   ├── Forbidden            the key lacks the scope, or the request comes from another site
@@ -296,6 +297,10 @@ class TooManyRows(Misuse):
 
 class NotBackedUp(Misuse):
     """There is no such backup, or none that covers the point in time."""
+
+
+class KeyRefused(Misuse):
+    """An encryption key is missing, cannot be read, or is not the one that was used."""
 
 
 class CaptureBlocked(Misuse):

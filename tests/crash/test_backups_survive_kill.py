@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from headwater.encryption.encryption_key import KeySource, new_key_file
 from headwater.log.home import Log
 from headwater.log.storage.files import Files
 from headwater.upkeep.backup.backup_repository import BackupRepository
@@ -35,9 +36,17 @@ def nursery() -> Iterator[Executor]:
         yield executor
 
 
-def back_up(home: str, place: str) -> None:
+def back_up(home: str, place: str, key: str) -> None:
     with Log(home, maintenance_interval=None) as log:
-        create_backup(log, place)
+        create_backup(log, place, key=source(key))
+
+
+def source(key: str) -> KeySource | None:
+    return KeySource(file=Path(key)) if key else None
+
+
+def open_place(place: str, key: str) -> None:
+    BackupRepository.at(place, source(key), make=True)
 
 
 def restore(place: str, home: str) -> None:
@@ -83,15 +92,24 @@ def sample(home: Path) -> None:
         topic.append([{"id": 1, "item": "last"}])
 
 
-def test_a_killed_backup_leaves_the_last_good_one_and_is_gone_on_with(quick_path: Path, nursery: Executor) -> None:
-    home, place = quick_path / "home", quick_path / "backups"
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_a_killed_backup_leaves_the_last_good_one_and_is_gone_on_with(
+    quick_path: Path, nursery: Executor, encrypted: bool
+) -> None:
+    home, place, file = quick_path / "home", quick_path / "backups", quick_path / "shop.key"
+    if encrypted:
+        new_key_file(file)
+        at = 1
+        while not nursery.submit(kill_at, open_place, at, str(place), str(file)).result():
+            at += 1  # killed while the place gets its keys: the next one goes on
+    key = str(file) if encrypted else ""
     sample(home)
     with Log(home, maintenance_interval=None) as log:
-        good = create_backup(log, place).manifest
+        good = create_backup(log, place, key=source(key)).manifest
         log.topic("more", "n BIGINT", key="n", partitions=12).append([{"n": n} for n in range(50)])
-    repository = BackupRepository.at(place)
+    repository = BackupRepository.at(place, source(key))
     at, kills, most = 1, 0, 0
-    while not nursery.submit(kill_at, back_up, at, str(home), str(place)).result():
+    while not nursery.submit(kill_at, back_up, at, str(home), str(place), key).result():
         assert repository.ids() == [good.id]
         assert repository.verify().ok
         objects = len(repository.objects())
@@ -104,7 +122,7 @@ def test_a_killed_backup_leaves_the_last_good_one_and_is_gone_on_with(quick_path
     assert second.token.frontier["more"] != {}
     assert second.written_objects < len(named)  # what the killed ones had copied was there
     assert repository.verify().ok
-    report = restore_home(place, quick_path / "again")
+    report = restore_home(place, quick_path / "again", key=source(key))
     with Log(report.home, maintenance_interval=None) as again:
         assert again.check().ok
         assert sum(again.get_topic("more").end_offsets().values()) == 50
@@ -119,7 +137,7 @@ def test_a_killed_restore_leaves_no_home_and_is_gone_on_with(quick_path: Path, n
     at, kills = 1, 0
     while not nursery.submit(kill_at, restore, at, str(place), str(target)).result():
         assert not (target / "headwater.json").exists()
-        at, kills = at + STEP, kills + 1
+        at, kills = at + max(1, STEP // 2), kills + 1
         if kills == 5:
             report = restore_home(place, quick_path / "fresh")
             assert report.kept_bytes == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.encryption.encryption_key import KeySource, new_key_file
 from headwater.errors import BackupDamaged
 from headwater.log.home import Log
 from headwater.upkeep.backup.backup_repository import BackupRepository
@@ -30,27 +31,37 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_backups_on_s3_are_incremental_verified_pruned_and_restored(server: S3Server, tmp_path: Path) -> None:
-    place = f"s3://{BUCKET}/safe/shop?endpoint={server.endpoint}"
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_backups_on_s3_are_incremental_verified_pruned_and_restored(
+    server: S3Server, tmp_path: Path, encrypted: bool
+) -> None:
+    place = f"s3://{BUCKET}/safe/shop-{encrypted}?endpoint={server.endpoint}"
+    key = KeySource(file=tmp_path / "shop.key") if encrypted else None
+    if encrypted:
+        new_key_file(tmp_path / "shop.key")
     with Log(tmp_path / "home", maintenance_interval=None) as log:
         orders = log.topic("orders", "id BIGINT, item STRING", key="id", partitions=2)
         orders.append([{"id": n, "item": "x" * 50} for n in range(5000)])
         for partition in range(2):
             orders.partition(partition).roll()
         log.maintain()
-        first = create_backup(log, place).manifest
+        first = create_backup(log, place, key=key).manifest
         orders.append([{"id": 1, "item": "new"}])
         server.kill()
         server.start()  # a connection that was open is lost; requests are repeated
-        second = create_backup(log, place).manifest
-    repository = BackupRepository.at(place)
+        second = create_backup(log, place, key=key).manifest
+    repository = BackupRepository.at(place, key)
     assert [each.id for each in repository.manifests()] == [first.id, second.id]
     assert second.written_bytes < first.written_bytes
     assert second.written_objects <= 3
 
+    files = [path for path in (server.buckets / BUCKET / f"safe/shop-{encrypted}").rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert any(b"orders" in path.read_bytes() or "orders" in str(path) for path in files) != encrypted
+
     assert len(prune(repository, "1").removed) == 1
     assert repository.verify().ok
-    report = restore_home(place, tmp_path / "again")
+    report = restore_home(place, tmp_path / "again", key=key)
     with Log(report.home, maintenance_interval=None) as again:
         assert again.check().ok
         assert sum(again.get_topic("orders").end_offsets().values()) == 5001
@@ -61,4 +72,4 @@ def test_backups_on_s3_are_incremental_verified_pruned_and_restored(server: S3Se
     repository.store.put(damaged.name, bytes(content))
     assert [damaged.name in problem for problem in repository.verify().problems] == [True]
     with pytest.raises(BackupDamaged):
-        restore_home(place, tmp_path / "not")
+        restore_home(place, tmp_path / "not", key=key)

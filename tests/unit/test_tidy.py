@@ -62,6 +62,7 @@ BUILT = (
     LOG
     | DERIVED
     | {
+        "encryption",
         "objects",
         "patterns",
         "app",
@@ -80,6 +81,7 @@ MAY_IMPORT = {
     **dict.fromkeys(GROUND, GROUND),
     "log": GROUND,
     "patterns": GROUND,
+    "encryption": GROUND,
     "kafka": GROUND | {"log"},
     "log_address": GROUND | {"kafka", "log"},
     "objects": LOG,
@@ -89,18 +91,20 @@ MAY_IMPORT = {
     "views": LOG | {"federation", "objects", "patterns", "searches"},
     "aggregates": LOG | {"sinks", "views"},  # a constraint follows a view's committed changes, as a sink
     "sinks": LOG | {"objects", "views"},  # they read what views have committed; never Spark
-    "app_services": LOG | DERIVED | {"app_declarations", "app_processes", "upkeep"},  # the app itself only by name
+    "app_services": LOG
+    | DERIVED
+    | {"app_declarations", "app_processes", "encryption", "upkeep"},  # the app itself only by name
     "app_aggregates": LOG | {"aggregates", "views"},
     "app_processes": LOG | {"aggregates", "app_aggregates", "sinks", "views"},
     "app_privacy": LOG | {"app_searches", "sinks", "views"},
     "app_searches": LOG | {"app_processes", "searches", "views"},
     "app_declarations": LOG
     | DERIVED
-    | {"app_aggregates", "app_privacy", "app_services", "objects", "patterns", "upkeep"},
-    "app": LOG | DERIVED | {"app_declarations", "upkeep"},
+    | {"app_aggregates", "app_privacy", "app_services", "encryption", "objects", "patterns", "upkeep"},
+    "app": LOG | DERIVED | {"app_declarations", "encryption", "upkeep"},
     "app_file": {"errors", "app", "app_declarations"},
     "sync": LOG | DERIVED | {"app"},
-    "upkeep": LOG | DERIVED | {"objects"},
+    "upkeep": LOG | DERIVED | {"encryption", "objects"},
     "testing": BUILT,
     "server": BUILT | {"__init__"},
     "demo": BUILT | {"__init__", "cli", "server", "testing"},  # nothing of the library imports it; its command is late

@@ -43,6 +43,14 @@ TopicArgument = Annotated[
 AcceptLossOption = Annotated[
     bool, typer.Option("--accept-loss", help="Go on without rows that retention dropped before a tick took them.")
 ]
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option("--key-file", metavar="FILE", help="The key of encrypted backups, in a file.", show_default=False),
+]
+KeyCommandOption = Annotated[
+    str | None,
+    typer.Option("--key-command", metavar="COMMAND", help="A command that writes that key.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
 # What stood before the verb: headwater --home DIR topic ls.

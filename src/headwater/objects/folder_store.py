@@ -15,7 +15,7 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class FolderStore(ObjectStore):
             self._files.sync_dir(target.parent, label="object.create")
         return True
 
-    def put(self, name: str, data: bytes | Path) -> None:
+    def put(self, name: str, data: bytes | Path | Iterable[bytes]) -> None:
         """See ``ObjectStore.put``."""
         with self._translated(name), self._temporary(data) as temporary:
             target = self._place(name)
@@ -75,7 +75,7 @@ class FolderStore(ObjectStore):
         with self._translated(name):
             try:
                 return (self.folder / name).read_bytes()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):  # below what is a file nothing is
                 return None
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
@@ -85,7 +85,7 @@ class FolderStore(ObjectStore):
                 with (self.folder / name).open("rb") as file:
                     file.seek(start)
                     return file.read(length)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):  # below what is a file nothing is
                 return None
 
     def read(self, name: str) -> Iterator[bytes] | None:
@@ -93,7 +93,7 @@ class FolderStore(ObjectStore):
         with self._translated(name):
             try:
                 file = (self.folder / name).open("rb")
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):  # below what is a file nothing is
                 return None
         return self._pieces(name, file)
 
@@ -137,12 +137,12 @@ class FolderStore(ObjectStore):
                     self._files.unlink(path, label="object.sweep")
 
     @contextmanager
-    def _temporary(self, data: bytes | Path) -> Iterator[Path]:
+    def _temporary(self, data: bytes | Path | Iterable[bytes]) -> Iterator[Path]:
         """A complete and synced file that has no name among the objects yet."""
         path = self._place(f"{TEMPORARY}/{uuid.uuid4().hex}")
         try:
             with path.open("xb") as file:
-                for piece in [data] if isinstance(data, bytes) else _pieces_of(data):
+                for piece in _pieces_of(data):
                     file.write(piece)
                 file.flush()
                 self._files.sync(file.fileno(), label="object.sync")
@@ -188,7 +188,12 @@ class FolderStore(ObjectStore):
             ) from error
 
 
-def _pieces_of(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(CHUNK_BYTES):
-            yield piece
+def _pieces_of(data: bytes | Path | Iterable[bytes]) -> Iterator[bytes]:
+    if isinstance(data, bytes):
+        yield data
+    elif isinstance(data, Path):
+        with data.open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                yield piece
+    else:
+        yield from data

@@ -12,7 +12,7 @@ Read next: ``s3_store.py``, ``folder_store.py``; ``views/state/remote/commit_log
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +42,11 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put(self, name: str, data: bytes | Path) -> None:
-        """Write an object, from memory or from a file; one of that name is replaced."""
+    def put(self, name: str, data: bytes | Path | Iterable[bytes]) -> None:
+        """Write an object, from memory, from a file or in pieces; one of that name is replaced.
+
+        Pieces are not held in memory, and may be asked for again from the first one on: by ``iter``.
+        """
 
     @abstractmethod
     def copy(self, name: str, other: str) -> None:

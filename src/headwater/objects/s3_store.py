@@ -15,7 +15,7 @@ import datetime as dt
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,7 +87,7 @@ class S3ObjectStore(ObjectStore):
             return False
         return True
 
-    def put(self, name: str, data: bytes | Path) -> None:
+    def put(self, name: str, data: bytes | Path | Iterable[bytes]) -> None:
         """See ``ObjectStore.put``."""
         self._call(name, lambda: self._obstore.put(self._store, self._prefix + name, data))
 

@@ -8,7 +8,7 @@ Read next: ``test_conformance.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headwater.objects.object_store import ObjectStore, StoredObject
@@ -25,8 +25,9 @@ class MemoryStore(ObjectStore):
         self.objects[name] = data
         return True
 
-    def put(self, name: str, data: bytes | Path) -> None:
-        self.objects[name] = data if isinstance(data, bytes) else data.read_bytes()
+    def put(self, name: str, data: bytes | Path | Iterable[bytes]) -> None:
+        whole = data.read_bytes() if isinstance(data, Path) else data
+        self.objects[name] = whole if isinstance(whole, bytes) else b"".join(whole)
 
     def copy(self, name: str, other: str) -> None:
         if name not in self.objects:

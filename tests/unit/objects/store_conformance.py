@@ -42,6 +42,14 @@ def put_replaces(store: ObjectStore, _: Path) -> None:
     assert store.get("a") == b""
 
 
+def an_object_may_come_in_pieces(store: ObjectStore, _: Path) -> None:
+    pieces = [os.urandom(3 << 20), b"", b"x", os.urandom(4 << 20)]
+
+    store.put("a", pieces)
+
+    assert store.get("a") == b"".join(pieces)
+
+
 def a_copy_is_an_object_of_its_own(store: ObjectStore, _: Path) -> None:
     store.put("a/ä 1", b"one")
     store.copy("a/ä 1", "b/2")
@@ -98,6 +106,7 @@ PROMISES: Sequence[Callable[[ObjectStore, Path], None]] = (
     an_object_is_created_once,
     an_object_that_was_deleted_can_be_created_again,
     put_replaces,
+    an_object_may_come_in_pieces,
     a_copy_is_an_object_of_its_own,
     a_missing_object_is_none,
     a_part_of_an_object_can_be_had,

@@ -9,6 +9,7 @@ Read next: ``machine_checks.py``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -29,6 +30,8 @@ SYNCS = 20
 SYNC_WARN_MS = 20.0
 SHAKY = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph"}
 FORGETFUL = {"tmpfs", "ramfs"}
+SYS = "/sys/dev/block"
+DEVICES_MAX = 64
 AHEAD_SECONDS = 60
 NEWEST = "SELECT max(committed_us) FROM ticks UNION ALL SELECT max(appended_max) FROM segments"
 
@@ -53,6 +56,10 @@ def disk(home: Path) -> Iterator[Finding]:
         yield Finding("file system", FindingState.WARN, f"{kind}: it is empty after a restart of the machine", mend)
     elif kind:
         yield Finding("file system", FindingState.OK, kind)
+    if Path(SYS).is_dir():
+        below = encrypted_device(place)
+        text = f"{below}, encrypted" if below else "none seen; what encrypts below this machine cannot be seen from it"
+        yield Finding("encrypted volume", FindingState.OK, text)
     if os.access(place, os.W_OK):
         yield _speed(place)
 
@@ -89,6 +96,21 @@ def file_system(path: Path) -> str | None:
         (len(point), kind) for point, kind in mounts if place == point or place.startswith(point.rstrip("/") + "/")
     ]
     return max(within)[1] if within else None
+
+
+def encrypted_device(path: Path, sys: Path = Path(SYS)) -> str | None:
+    """The encrypted device (dm-crypt, as LUKS) below the file system of a path; None where none is seen."""
+    number = path.stat().st_dev
+    devices = [sys / f"{os.major(number)}:{os.minor(number)}"]
+    for device in devices:  # grows: a volume may lie on others
+        if len(devices) > DEVICES_MAX:
+            return None
+        with contextlib.suppress(OSError):
+            if (device / "dm" / "uuid").read_text().startswith("CRYPT-"):
+                return (device / "dm" / "name").read_text().strip()
+        with contextlib.suppress(OSError):
+            devices += sorted((device / "slaves").iterdir())
+    return None
 
 
 def rights(home: Path) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ EXTRAS = {
     "spark": ("pyspark", "pandas"),
     "amqp": ("pika",),
     "delta": ("deltalake",),
+    "encryption": ("cryptography",),
     "eventsourcing": ("eventsourcing",),
     "jwt": ("pyjwt",),
     "kafka": ("confluent-kafka", "fastavro"),

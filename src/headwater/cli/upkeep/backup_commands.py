@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.app_argument import app_of
-from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.command_options import HomeOption, JsonOption, KeyCommandOption, KeyFileOption, opened
 from headwater.cli.log.check_commands import byte_progress
 from headwater.cli.output import answer, answer_list, say, write_json
 from headwater.cli.quantities import parse_place, show_bytes
@@ -24,6 +24,7 @@ from headwater.clock import to_us
 from headwater.errors import Corruption, Misuse
 
 if TYPE_CHECKING:
+    from headwater.encryption.encryption_key import KeySource
     from headwater.upkeep.backup.backup_drill import Verify
 
 app = typer.Typer(no_args_is_help=True, help="Back up a home while it is used; list, verify and prune backups.")
@@ -33,28 +34,41 @@ FromOption = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where 
 
 
 @app.command("create")
-def create(to: ToOption, home: HomeOption = None, as_json: JsonOption = False) -> None:
+def create(
+    to: ToOption,
+    home: HomeOption = None,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Back up a home while everything runs; what earlier backups have is not copied again.
 
     [cyan]headwater backup create --to /backup/shop[/cyan]
     [cyan]headwater backup create --to s3://safe/shop --home shop-data --json[/cyan]
+    [cyan]headwater backup create --to s3://safe/shop --key-file shop.key[/cyan]
     """
     from headwater.upkeep.backup.backup_writer import create_backup
 
     with opened(home) as log, byte_progress("backing up", quiet=as_json) as progress:
-        report = create_backup(log, to, progress=progress)
+        report = create_backup(log, to, key=key_of(key_file, key_command), progress=progress)
     answer(report.to_dict(), str(report), as_json=as_json)
 
 
 @app.command("ls")
-def ls(source: FromOption, as_json: JsonOption = False) -> None:
+def ls(
+    source: FromOption,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the backups at a place, oldest first.
 
     [cyan]headwater backup ls --from /backup/shop[/cyan]
     """
     from headwater.upkeep.backup.backup_repository import BackupRepository
 
-    found = [manifest.summary() for manifest in BackupRepository.at(source).manifests()]
+    repository = BackupRepository.at(source, key_of(key_file, key_command))
+    found = [manifest.summary() for manifest in repository.manifests()]
     answer_list(
         found,
         {
@@ -73,6 +87,8 @@ def ls(source: FromOption, as_json: JsonOption = False) -> None:
 def verify(
     source: FromOption,
     backup: Annotated[str, typer.Option("--backup", help="One backup, by its id; default: all.")] = "",
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read every byte of the backups and compare it with its checksum.
@@ -84,7 +100,9 @@ def verify(
     from headwater.upkeep.backup.backup_repository import BackupRepository
 
     with byte_progress("verifying", quiet=as_json) as progress:
-        report = BackupRepository.at(source).verify([backup] if backup else None, progress)
+        report = BackupRepository.at(source, key_of(key_file, key_command)).verify(
+            [backup] if backup else None, progress
+        )
     if as_json:
         write_json(report.to_dict())
     else:
@@ -98,6 +116,8 @@ def prune(
     source: FromOption,
     keep: Annotated[str, typer.Option("--keep", help="For example 7d,4w,12m: the newest of each of 7 days, ….")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Remove old backups, and the objects that no other backup needs.
@@ -107,7 +127,7 @@ def prune(
     from headwater.upkeep.backup.backup_repository import BackupRepository
     from headwater.upkeep.backup.repository_prune import prune as remove
 
-    report = remove(BackupRepository.at(source), keep, dry_run=dry_run)
+    report = remove(BackupRepository.at(source, key_of(key_file, key_command)), keep, dry_run=dry_run)
     answer(report.to_dict(), str(report), as_json=as_json)
 
 
@@ -121,6 +141,8 @@ def drill(
         ),
     ] = None,
     home: HomeOption = None,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Restore the newest backup and a random point into scratch homes, and verify them.
@@ -134,7 +156,7 @@ def drill(
     from headwater.upkeep.backup.backup_drill import DrillRecords
     from headwater.upkeep.backup.backup_drill import drill as try_out
 
-    report = try_out(source, verify=None if file is None else verifier(file))
+    report = try_out(source, key=key_of(key_file, key_command), verify=None if file is None else verifier(file))
     if file is not None and home is None:
         with app_of(file) as declared:
             DrillRecords(declared.log.local).note(report)
@@ -144,6 +166,55 @@ def drill(
     answer(report.to_dict(), str(report), as_json=as_json)
     if not report.ok:
         raise typer.Exit(Corruption.exit_status)
+
+
+@app.command("new-key")
+def new_key(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key to encrypt backups with, in a file that only you can read. Keep a copy: nothing opens without it.
+
+    [cyan]headwater backup new-key shop.key[/cyan]
+    """
+    from headwater.encryption.encryption_key import new_key_file
+
+    key = new_key_file(file)
+    answer({"key": key.id, "file": str(file)}, f"{file} holds key {key.id}; keep a copy elsewhere", as_json=as_json)
+
+
+@app.command("rotate-key")
+def rotate_key(
+    source: FromOption,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
+    new_key_file: Annotated[
+        Path | None, typer.Option("--new-key-file", metavar="FILE", help="The new key.", show_default=False)
+    ] = None,
+    new_key_command: Annotated[
+        str | None, typer.Option("--new-key-command", metavar="COMMAND", help="Writes the new key.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a new key open the backups at a place, and no longer the old one. No backup is written anew.
+
+    [cyan]headwater backup rotate-key --from /backup/shop --key-file old.key --new-key-file new.key[/cyan]
+    """
+    from headwater.upkeep.backup.backup_repository import BackupRepository
+
+    old, new = key_of(key_file, key_command), key_of(new_key_file, new_key_command)
+    if old is None or new is None:
+        raise Misuse("both keys are needed", hint="Give --key-file (or --key-command) and --new-key-file.")
+    key = new.load()
+    BackupRepository.at(source, old).rotate_key(key)
+    answer({"key": key.id, "from": source}, f"key {key.id} opens the backups at {source} now", as_json=as_json)
+
+
+def key_of(file: Path | None, command: str | None) -> KeySource | None:
+    """The key that was given, if any."""
+    from headwater.encryption.encryption_key import KeySource
+
+    return KeySource.of(file, command)
 
 
 def verifier(file: Path) -> Verify:
@@ -168,6 +239,8 @@ def restore(
         str,
         typer.Option("--at", help="A time (2026-01-31T10:00Z), how long ago (15m), or a token.", show_default=False),
     ] = "",
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a home from a backup. It has an identity of its own: sinks refill, captures and subscribers go on.
@@ -182,11 +255,12 @@ def restore(
 
     if at and backup:
         raise Misuse("--at finds the backup by itself", hint="Leave --backup out.")
+    key = key_of(key_file, key_command)
     with byte_progress("restoring", quiet=as_json) as progress:
         if at:
-            report = restore_at(source, to, **_point(at), progress=progress)
+            report = restore_at(source, to, **_point(at), key=key, progress=progress)
         else:
-            report = restore_home(source, to, backup=backup or None, progress=progress)
+            report = restore_home(source, to, backup=backup or None, key=key, progress=progress)
     answer(report.to_dict(), str(report), as_json=as_json)
 
 

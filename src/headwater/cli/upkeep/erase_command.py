@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.cli.app_argument import app_of
-from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.command_options import HomeOption, JsonOption, KeyCommandOption, KeyFileOption, opened
 from headwater.cli.output import say, write_json
 from headwater.errors import Corruption, Misuse
 
@@ -47,6 +47,8 @@ def erase(
             "--backups", metavar="PLACE", help="Backups that are told; may be repeated. An app names its own."
         ),
     ] = None,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
     marker: MarkerOption = None,
     folder: Annotated[
         list[Path] | None,
@@ -63,10 +65,12 @@ def erase(
     [cyan]headwater erase verify user_id=7 --marker ada@example.org[/cyan]
     [cyan]headwater erase show user_id=7 --json[/cyan]
     """
+    from headwater.encryption.encryption_key import KeySource
     from headwater.upkeep.erasure.person_erasure import PersonErasure, certificate_of, look_for, parse_person
 
     verb = words[0] if words[0] in (VERIFY, SHOW) else None
     subject, value = parse_person(words[1:] if verb else words)
+    key, places = KeySource.of(key_file, key_command), backups or ()
     if verb == SHOW:
         with opened(home) as log:
             kept = certificate_of(log, subject, value)
@@ -81,11 +85,19 @@ def erase(
         if home is not None:
             raise Misuse("--app and --home do not go together", hint="The app's file says where its home is.")
         with app_of(file) as app:
-            certificate = app.erase(dry_run=dry_run, backups=backups or (), markers=marker or (), **{subject: value})
+            certificate = app.erase(
+                dry_run=dry_run,
+                backups=places,
+                key_file=key_file,
+                key_command=key_command,
+                markers=marker or (),
+                **{subject: value},
+            )
         _show(certificate, as_json, dry_run=dry_run)
     else:
         with opened(home) as log:
-            work = PersonErasure(log, subject, value, backups=backups or (), markers=marker or ())
+            keys = {} if key is None else dict.fromkeys(places, key)
+            work = PersonErasure(log, subject, value, backups=places, keys=keys, markers=marker or ())
             certificate = work.find() if dry_run else work.run()
         _show(certificate, as_json, dry_run=dry_run)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import Clock, format_us
+from headwater.encryption.encryption_key import KeySource
 from headwater.errors import HeadwaterError, NotBackedUp
 from headwater.log.home import Log
 from headwater.log.maintenance.alerts import note_drill
@@ -91,6 +92,7 @@ class DrillReport:
 def drill(
     source: str | os.PathLike[str],
     *,
+    key: KeySource | None = None,
     verify: Verify | None = None,
     chance: random.Random | None = None,
     clock: Clock | None = None,
@@ -109,7 +111,7 @@ def drill(
     """
     clock = clock or Clock()
     began_us, began = clock.now_us(), time.monotonic()
-    done = _Drill(BackupRepository.at(source), source, verify, chance or random.Random())
+    done = _Drill(BackupRepository.at(source, key), source, key, verify, chance or random.Random())
     folder = Path(tempfile.mkdtemp(prefix="headwater-drill-", dir=scratch))
     try:
         done.run(folder)
@@ -123,10 +125,16 @@ def drill(
 
 class _Drill:
     def __init__(
-        self, repository: BackupRepository, source: str | os.PathLike[str], verify: Verify | None, chance: random.Random
+        self,
+        repository: BackupRepository,
+        source: str | os.PathLike[str],
+        key: KeySource | None,
+        verify: Verify | None,
+        chance: random.Random,
     ) -> None:
         self.repository = repository
         self.source = source
+        self.key = key
         self.verify = verify
         self.chance = chance
         self.newest: BackupManifest | None = None
@@ -141,17 +149,19 @@ class _Drill:
             self._found("the backups cannot be read", error)
             return
         newest = self.newest
-        self._look("newest", newest, lambda: restore_home(self.source, folder / "newest", backup=newest.id))
+        self._look(
+            "newest", newest, lambda: restore_home(self.source, folder / "newest", backup=newest.id, key=self.key)
+        )
         self._look("point", None, lambda: self._random_point(manifests, folder / "point"))
 
     def _random_point(self, manifests: list[BackupManifest], home: Path) -> RestoreReport:
         """A random moment between the first and the newest backup; one of the backups' own if that is not covered."""
         first, last = manifests[0].cut_us, manifests[-1].cut_us
         try:
-            return restore_at(self.source, home, at_us=self.chance.randint(min(first, last), last))
+            return restore_at(self.source, home, at_us=self.chance.randint(min(first, last), last), key=self.key)
         except NotBackedUp:
             shutil.rmtree(home, ignore_errors=True)
-            return restore_home(self.source, home, backup=self.chance.choice(manifests).id)
+            return restore_home(self.source, home, backup=self.chance.choice(manifests).id, key=self.key)
 
     def _look(self, what: str, manifest: BackupManifest | None, restore: Callable[[], RestoreReport]) -> None:
         began = time.monotonic()

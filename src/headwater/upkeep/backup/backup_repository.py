@@ -13,8 +13,8 @@ What it is: ``BackupRepository`` lists and reads manifests, reads objects, and v
 Invariants: an object is never written twice and never changed; it is needed as long as a manifest names it. The name of
 an object that a prune said to remove is not used while that list is there: the prune may be stalled and go on at any
 time, and would take what a newer backup needs. Bytes that are read are compared with their checksum: damage is an
-error, never data. A repository belongs to one home and to those
-restored from it; another home's backup is refused, since its newest backup would be taken for this one's.
+error, never data. With a key, all of it is encrypted (``encrypted_store.py``). A repository belongs to one home and to
+those restored from it; another home's backup is refused, since its newest would be taken for this one's.
 Not here: writing a backup (``backup_writer.py``), removing (``repository_prune.py``).
 Read next: ``backup_manifest.py``.
 """
@@ -31,11 +31,13 @@ from typing import Any
 
 import xxhash
 
-from headwater.errors import BackupDamaged, BackupRefused, HeadwaterError, NotBackedUp
+from headwater.encryption.encryption_key import EncryptionKey, KeySource
+from headwater.errors import BackupDamaged, BackupRefused, HeadwaterError, KeyRefused, NotBackedUp
 from headwater.hints import suggestion
 from headwater.objects.object_address import ObjectAddress
 from headwater.objects.object_store import ObjectStore
 from headwater.upkeep.backup.backup_manifest import BackupManifest, StoredPiece
+from headwater.upkeep.backup.encrypted_store import EncryptedStore, opened_store
 from headwater.upkeep.backup.repository_turn import RepositoryTurn
 
 BACKUPS = "backups/"
@@ -81,9 +83,12 @@ class BackupRepository:
         self.store = store
 
     @staticmethod
-    def at(address: str | os.PathLike[str]) -> BackupRepository:
-        """The repository at an address. It is made by the first backup."""
-        return BackupRepository(ObjectAddress.parse(address_of(address)).open())
+    def at(address: str | os.PathLike[str], key: KeySource | None = None, *, make: bool = False) -> BackupRepository:
+        """The repository at an address, with the key that it is encrypted with, if it is.
+
+        It is made by the first backup: ``make``, so that an empty place gets its keys.
+        """
+        return BackupRepository(opened_store(ObjectAddress.parse(address_of(address)).open(), key, make=make))
 
     @property
     def shown(self) -> str:
@@ -92,6 +97,18 @@ class BackupRepository:
     def turn(self, what: str, *, wait_s: float = 0.0) -> RepositoryTurn:
         """The right to write; see ``RepositoryTurn``."""
         return RepositoryTurn(self.store, what, wait_s=wait_s)
+
+    @property
+    def encrypted(self) -> bool:
+        return isinstance(self.store, EncryptedStore)
+
+    def rotate_key(self, key: EncryptionKey) -> None:
+        """Let another key open the backups, and no longer the one that did. No backup is written anew."""
+        if not isinstance(self.store, EncryptedStore):
+            raise KeyRefused(f"there are no encrypted backups at {self.shown}", hint="Is it the right place?")
+        with self.turn("a rotation of the key") as turn:
+            turn.check()
+            self.store.rotate(key)
 
     # Backups
 
@@ -187,6 +204,8 @@ class BackupRepository:
         """Read every byte of these backups (of all, when None) and compare it with its checksum."""
         problems: list[str] = []
         pieces: dict[str, StoredPiece] = {}
+        if isinstance(self.store, EncryptedStore):
+            problems += self.store.key_problems()
         chosen = self.ids() if backups is None else list(backups)
         for backup in chosen:
             try:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.encryption.encryption_key import KeySource
 from headwater.errors import HeadwaterError
 from headwater.log.home import Log
 from headwater.log.maintenance.alerts import note_backup, note_drill
@@ -42,6 +43,7 @@ class BackupPlan:
     every_s: float
     keep: str | None = None
     drill_s: float | None = None
+    key: KeySource | None = None  # the backups are encrypted with it
 
     def __post_init__(self) -> None:
         if self.keep is not None:
@@ -108,18 +110,18 @@ class BackupSchedule:
         return True
 
     def _back_up_if_due(self, log: Log, now_us: int) -> None:
-        repository = BackupRepository.at(self.plan.to)
+        repository = BackupRepository.at(self.plan.to, self.plan.key)
         if repository.ids() and now_us - repository.newest().cut_us < self.plan.every_s * 1e6:
             return
-        report = create_backup(log, self.plan.to)
+        report = create_backup(log, self.plan.to, key=self.plan.key)
         logger.info("%s", report)
         if self.plan.keep is not None:
-            logger.info("%s", prune(repository, self.plan.keep))
+            logger.info("%s", prune(BackupRepository.at(self.plan.to, self.plan.key), self.plan.keep))
         note_backup(log, self._address, None, {})
 
     def _drill_if_due(self, log: Log, now_us: int) -> None:
         assert self.plan.drill_s is not None
-        if not BackupRepository.at(self.plan.to).ids():
+        if not BackupRepository.at(self.plan.to, self.plan.key).ids():
             return
         records = DrillRecords(log)
         good = records.last(good=True)
@@ -130,9 +132,10 @@ class BackupSchedule:
             note_drill(log, self._address, f"the last good drill of {self.plan.to} was {good['began']}", {})
         file = self._file()
         if file is None:  # an app that no command has read: its log is tried out, without its views
-            records.note(drill(self.plan.to, clock=log.clock))
+            records.note(drill(self.plan.to, key=self.plan.key, clock=log.clock))
             return
         words = [sys.executable, "-m", "headwater.cli.main", "backup", "drill", str(file), "--from", self.plan.to]
+        words += [] if self.plan.key is None else self.plan.key.words()
         with subprocess.Popen([*words, "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as self._child:
             try:
                 _, said = self._child.communicate(timeout=DRILL_SECONDS_MAX)

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from headwater.encryption.encryption_key import KeySource
 from headwater.errors import BackupDamaged, BackupRefused, CorruptSegment
 from headwater.log.commits.handed_over import FILE as MOVED
 from headwater.log.home import Log
@@ -84,9 +85,16 @@ class BackupReport:
 
 
 def create_backup(
-    log: Log, to: str | os.PathLike[str], *, progress: Progress | None = None, wait_s: float = 0.0
+    log: Log,
+    to: str | os.PathLike[str],
+    *,
+    key: KeySource | None = None,
+    progress: Progress | None = None,
+    wait_s: float = 0.0,
 ) -> BackupReport:
     """Back up a home, which other processes may go on to use. ``wait_s``: for another process that writes there.
+
+    ``key``: the backups are encrypted with it.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -95,7 +103,7 @@ def create_backup(
     >>> report.manifest.rows, str(report.manifest.token)
     (2, 'orders:0=2')
     """
-    repository, pin, began = BackupRepository.at(to), RemovalPin(log.home), time.monotonic()
+    repository, pin, began = BackupRepository.at(to, key, make=True), RemovalPin(log.home), time.monotonic()
     while not pin.acquire():
         if time.monotonic() - began > PIN_SECONDS:
             raise BackupRefused(f"another backup of {log.home} is under way", hint="Wait until it is done.")

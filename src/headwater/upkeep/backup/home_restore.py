@@ -30,6 +30,7 @@ from typing import Any
 import xxhash
 
 from headwater.clock import Clock, format_us
+from headwater.encryption.encryption_key import KeySource
 from headwater.errors import CorruptSegment, Misuse
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.home_folder import FORMAT_FILE, make_home
@@ -91,11 +92,12 @@ def restore_home(
     home: str | os.PathLike[str],
     *,
     backup: str | None = None,
+    key: KeySource | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> RestoreReport:
-    """Make a home from the newest backup at ``source``, or from the one with this id.
+    """Make a home from the newest backup at ``source``, or from the one with this id. ``key``: of encrypted backups.
 
     >>> import headwater as hw, tempfile
     >>> from headwater.upkeep.backup.backup_writer import create_backup
@@ -106,7 +108,7 @@ def restore_home(
     >>> [batch.to_pylist() for batch in hw.Log(report.home).get_topic("orders").read("earliest")]
     [[{'id': 1}, {'id': 2}]]
     """
-    repository = BackupRepository.at(source)
+    repository = BackupRepository.at(source, key)
     manifest = repository.newest() if backup is None else repository.manifest(backup)
     restore = HomeRestore(repository, manifest, Path(home), progress, clock or Clock(), files or Files())
     return restore.run()

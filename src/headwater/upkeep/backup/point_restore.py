@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import Clock, format_us
+from headwater.encryption.encryption_key import KeySource
 from headwater.errors import NotBackedUp
 from headwater.log.catalog.catalog import Catalog
 from headwater.log.catalog.registry import Registry
@@ -62,12 +63,13 @@ def restore_at(
     *,
     at_us: int | None = None,
     token: Token | None = None,
+    key: KeySource | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> RestoreReport:
     """Make a home as it was at a moment, or as soon as it had all rows of a token."""
-    repository = BackupRepository.at(source)
+    repository = BackupRepository.at(source, key)
     manifests = repository.manifests()
     fitting = [
         each

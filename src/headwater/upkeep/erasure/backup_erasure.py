@@ -1,9 +1,10 @@
 """Backups after an erasure: what is told to them, and when the person is gone from them.
 
 What it is: a record of each erasure beside the backups of a home (``tell``), without the person, which a restore reads
-and replays (``begin_replay``); and what a certificate says of the backups (``backup_places``).
+and replays (``begin_replay``); and what a certificate says of the backups (``tell_places``).
 Invariants: backups are never rewritten: one made before an erasure holds the person until it is pruned, and a restore
-of it erases the person before the home can be used. A record is an object of its own, and never changed.
+of it erases the person before the home can be used. A record is an object of its own, and never changed. Encrypted
+backups are told with their key only; without it the place is pending, and the next backup, which has the key, tells it.
 Not here: pruning (``upkeep/backup/repository_prune.py``).
 Read next: ``person_erasure.py``; ``upkeep/backup/home_restore.py``.
 """
@@ -11,10 +12,12 @@ Read next: ``person_erasure.py``; ``upkeep/backup/home_restore.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.clock import format_us
+from headwater.encryption.encryption_key import KeySource
+from headwater.errors import KeyRefused
 from headwater.log.erasure.erasure_records import ErasureRecord, ErasureRecords
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.erasure.erasure_certificate import PlaceReport, PlaceState
@@ -59,11 +62,20 @@ def begin_replay(repository: BackupRepository, catalog: Catalog, *, now_us: int)
     return len(found)
 
 
-def backup_places(places: Sequence[str], record: ErasureRecord, *, ever: bool) -> list[PlaceReport]:
-    """What a certificate says of the backups at these places; ``ever``: there may be some at others."""
+def tell_places(
+    places: Sequence[str], record: ErasureRecord, keys: Mapping[str, KeySource], *, ever: bool
+) -> list[PlaceReport]:
+    """Tell the backups at these places, and say what a certificate says of them; ``ever``: there may be others."""
     found = []
     for place in places:
-        older = [each for each in BackupRepository.at(place).manifests() if each.cut_us <= record.requested_us]
+        try:
+            repository = BackupRepository.at(place, keys.get(place), make=True)
+        except KeyRefused as error:
+            told = f"not told of the erasure: {error.message}; ask again with the key"
+            found.append(PlaceReport(f"backups at {place}", PlaceState.PENDING, told))
+            continue
+        tell(repository, record)
+        older = [each for each in repository.manifests() if each.cut_us <= record.requested_us]
         if not older:
             found.append(PlaceReport(f"backups at {place}", PlaceState.DONE, "none is older than the erasure"))
             continue

@@ -13,20 +13,21 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.encryption.encryption_key import KeySource
 from headwater.errors import Misuse
 from headwater.log.catalog.sqlite_file import rewritten
 from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.erasure.erasure_records import ErasureRecord, ErasureRecords
 from headwater.log.erasure.log_erasure import ErasedTopic, LogErasure, check_subject, erase_person, names_of
 from headwater.log.maintenance.removal_pin import FILE as BACKUP_LOCK
-from headwater.upkeep.backup.backup_repository import BackupRepository
-from headwater.upkeep.erasure.backup_erasure import backup_places, tell
+from headwater.upkeep.erasure.backup_erasure import tell_places
 from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceReport, PlaceState
 from headwater.upkeep.erasure.residue_scan import Residue, ScanReport, SoughtPerson, scan, usable_markers
 from headwater.views.lifecycle.erasure_follower import ErasureFollower
@@ -65,6 +66,7 @@ class PersonErasure:
         runtime: AppRuntime | None = None,
         forget_in_sinks: Callable[[], None] = lambda: None,
         backups: Sequence[str] = (),
+        keys: Mapping[str, KeySource] = MappingProxyType({}),  # of encrypted backups, by place
         markers: Sequence[str] = (),
         wait_s: float = 60.0,
     ) -> None:
@@ -75,6 +77,7 @@ class PersonErasure:
         self.runtime = runtime
         self.forget_in_sinks = forget_in_sinks
         self.backups = backups
+        self.keys = keys
         self.markers = markers
         self.wait_s = wait_s  # for processes that run apps
         self.places: list[PlaceReport] = []
@@ -108,10 +111,9 @@ class PersonErasure:
         self._aggregates()
         self._logs_for_people(texts)
         self._views(record)
-        for place in self.backups:
-            tell(BackupRepository.at(place), record)
         restored = bool(self.log.catalog.read("SELECT 1 FROM restores LIMIT 1"))
-        self.places += backup_places(self.backups, record, ever=restored or (self.log.home / BACKUP_LOCK).exists())
+        ever = restored or (self.log.home / BACKUP_LOCK).exists()
+        self.places += tell_places(self.backups, record, self.keys, ever=ever)
         self._scan()
         certificate = ErasureCertificate(self.subject, record.hash, self.log.clock.now_us(), tuple(self.places))
         ErasureRecords(self.log.catalog).certify(record, certificate.to_json())
