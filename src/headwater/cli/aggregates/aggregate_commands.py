@@ -128,14 +128,15 @@ def show(
 
     with app_of(file) as opened_app:
         repository = opened_app.get_aggregate(name)
-        life = history_of(opened_app.log, name).life(id)  # an id without events is an error, not an empty state
+        history = history_of(opened_app.log, name)
+        history.events(id, limit=1)  # an id without events is an error, not an empty state
         state = json_values(state_values(repository.get(id, version=version)))
         found = {
             "aggregate": name,
             "id": id,
             "version": repository.version(id) if version is None else version,
             "state": state,
-            "pending": pending_of(life) if version is None else [],
+            "pending": pending_of(history.life(id)) if version is None and repository.has_tentative else [],
         }
     if as_json:
         write_json(found)
