@@ -9,7 +9,7 @@ Not here: plain appends (``log_bench.py``), transactions (``writes_bench.py``). 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import tempfile
 from pathlib import Path
 
@@ -25,14 +25,14 @@ from bench.report import Measurement
 
 OUT = Path("bench/out/decide.json")
 LEAST = 2.0
-WHY = "bench.decide.why_bench"
+ALONE = {"load": "bench.decide.load_bench", "why": "bench.decide.why_bench"}  # parts without contenders
 
 
 def measure(folder: Path, *, rounds: int, seconds: float, cold: int, part: str | None) -> list[Measurement]:
-    """All acts by turns; then why, where that is there."""
+    """All acts by turns; then what is measured alone."""
     turns = Turns(LEAST)
     acts: list[Act] = []
-    if part != "why":
+    if part not in ALONE:
         with contenders(folder) as found:
             for contender in found:
                 if part in (None, "recorders"):
@@ -42,14 +42,15 @@ def measure(folder: Path, *, rounds: int, seconds: float, cold: int, part: str |
             acts.sort(key=lambda act: (act.what, act.contender.level))  # those that are compared follow each other
             turns.run(acts, rounds=rounds, seconds=seconds)
     lines = turns.lines()
-    if part in (None, "why") and importlib.util.find_spec(WHY) is not None:
-        lines += [Measurement(**figure) for figure in importlib.import_module(WHY).figures()]
+    for name, module in ALONE.items():
+        if part in (None, name):
+            lines += [Measurement(**figure) for figure in importlib.import_module(module).figures()]
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("part", nargs="?", choices=["recorders", "commands", "why"], help="all when none is named")
+    parser.add_argument("part", nargs="?", choices=["recorders", "commands", *ALONE], help="all when none is named")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each act in a round")
     parser.add_argument("--cold", type=int, default=commands_bench.COLD, help="accounts that commands go to in turn")

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ from tests.crash import command_sender
 from tests.crash.command_sender import accounts_of, answers_of, command_of
 from tests.crash.ledger import many
 
-SENDERS = 3  # HEADWATER_THOROUGH=3 makes nine, with more commands and accounts
-COMMANDS = 120
-COLD = 40
+SENDERS = 8
+COMMANDS = 45
 KILLS = 6
+# Accounts that are there before: few, so that they are met often; HEADWATER_THOROUGH=5 has ten thousand.
+COLD = 10_000 if many(1) > 1 else 40
 
 
 class Judge:
@@ -83,8 +85,10 @@ class Judge:
 @pytest.mark.timeout(900)  # minutes where other work takes the cores
 def test_commands_of_killed_processes_count_once(tmp_path: Path) -> None:
     home, chance = tmp_path / "home", random.Random(2026)
-    accounts_of(home).close()
-    senders, commands, cold, kills = many(SENDERS), many(COMMANDS), many(COLD), many(KILLS)
+    with closing(accounts_of(home)) as accounts:
+        for number in range(COLD):
+            accounts.send(f"cold-{number}", "deposit", cents=1, request_id=f"first-{number}")
+    senders, commands, cold, kills = SENDERS, many(COMMANDS), COLD, many(KILLS)
     script = [sys.executable, command_sender.__file__, str(home)]
     running = {seed: subprocess.Popen([*script, str(seed), str(commands), str(cold)]) for seed in range(1, senders + 1)}
     try:
@@ -107,6 +111,8 @@ def test_commands_of_killed_processes_count_once(tmp_path: Path) -> None:
             process.kill()
 
     judge = Judge(home)
+    for number in range(COLD):
+        assert len(judge.requests.pop(f"first-{number}")) == 1
     for seed in range(1, senders + 1):
         answers = answers_of(home, seed)
         assert len(answers) == commands

@@ -199,3 +199,54 @@ def test_media_monitoring_tells_owners_and_takes_back_what_was_withdrawn(
         app.tick()
         assert [row["owner"] for row in app.get_view("mentions").rows()] == ["ben"]
         assert [row["search"] for row in app.get_view("broken_searches").rows()] == ["odd"]
+
+
+def test_a_stolen_card_is_blocked_by_a_command_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with example("stolen_card", "BANK_HOME", tmp_path, monkeypatch) as made:
+        app, payments, stolen, cards = made["app"], made["payments"], made["stolen"], made["cards"]
+
+        def pay(card: str, *paid: tuple[int, float]) -> None:
+            payments.append([{"card": card, "amount": amount, "at": minutes(at)} for amount, at in paid])
+
+        pay("c-7", (1, 0), (2, 1), (500, 4))
+        pay("c-8", (1, 0), (2, 5), (1, 9), (500, 10.5))  # within more than ten minutes
+        app.tick()
+        assert (stolen.drain(), list(cards.ids())) == (0, [])
+
+        pay("c-7", (3, 2))  # comes late, and makes it three small ones
+        app.tick()
+        assert (stolen.drain(), stolen.drain()) == (1, 0)
+        assert (list(cards.ids()), cards.get("c-7").reason) == (["c-7"], "3 small ones, then 500.00")
+
+        pay("c-7", (1, 20), (1, 21), (1, 22), (900, 23))  # the command is refused: the card is blocked already
+        app.tick()
+        stolen.drain()
+        assert [event.type for event in cards.history("c-7")] == ["was_blocked", "rejected"]
+        assert [violation.status for violation in stolen.violations()] == ["refused"]
+
+
+def test_machines_that_fall_silent_are_told_and_price_moves_are_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with example("silent_machines", "PLANT_HOME", tmp_path, monkeypatch) as made:
+        app, beats, prices = made["app"], made["beats"], made["prices"]
+
+        def told() -> list[tuple[str, dt.datetime]]:
+            return [(row["machine"], row["last_seen"]) for row in app.get_view("silent").rows()]
+
+        beats.append([{"machine": "press", "at": minutes(at)} for at in (0, 0.5, 1)])
+        beats.append([{"machine": "saw", "at": minutes(0)}])
+        app.tick()
+        assert told() == []  # the saw's minute is over only when the watermark has passed it
+        beats.append([{"machine": "press", "at": minutes(at)} for at in (1.5, 2)])
+        app.tick()
+        assert told() == [("saw", minutes(0))]
+
+        prices.append(
+            [{"symbol": "ACME", "price": price, "at": minutes(at)} for at, price in enumerate((10.0, 11, 12, 11))]
+        )
+        app.tick()
+        assert list(app.get_view("rises").rows()) == []
+        prices.append([{"symbol": "ACME", "price": 11.5, "at": minutes(1.5)}])  # late: the third rise
+        app.tick()
+        assert list(app.get_view("rises").rows()) == [{"symbol": "ACME", "since": minutes(0), "gain": 2.0, "steps": 3}]

@@ -189,6 +189,8 @@ def test_executors_match_equal_rows_as_often_as_they_came(
     with hw.App("market", home=tmp_path / "home") as app:
         ticks = app.topic("ticks", "symbol STRING, at TIMESTAMP", event_time="at")
         ticks.append([{"symbol": symbol, "at": BEGIN} for symbol in "xyy" for _ in range(times)])
+        hours = [BEGIN + dt.timedelta(hours=number) for number in range(12)]  # one match among many entries
+        ticks.append([{"symbol": "z", "at": at} for at in hours for _ in range(times)])
         app.view(
             "runs",
             """SELECT * FROM ticks MATCH_RECOGNIZE (
@@ -197,7 +199,7 @@ def test_executors_match_equal_rows_as_often_as_they_came(
 
         app.tick()
 
-        assert shown(app, "runs") == [("x", times), ("y", 2 * times)]
+        assert shown(app, "runs") == [("x", times), ("y", 2 * times), ("z", 12 * times)]
 
 
 def test_one_new_row_of_a_long_partition_reads_the_rows_since_the_last_clean_place(tmp_path: Path) -> None:

@@ -388,11 +388,7 @@ class AggregateRepository:
         if version is None:
             with self.states.lock(stream):
                 return self.declared.copy(self.states.load(stream).instance)
-        loaded = self.states.new()
-        for event in self.history(stream):
-            if event.version is not None and event.version > version:
-                break
-            self.states.apply(loaded, event)
+        loaded = self.states.at_version(stream, version)
         if loaded.version < version:
             raise Misuse(f'{self.name} "{stream}" has {loaded.version} events, not {version}')
         return loaded.instance

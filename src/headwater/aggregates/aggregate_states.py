@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,51 +73,62 @@ class AggregateStates:
             index = self._store.index(stream)
             with self._cache_lock:
                 loaded = self._cache.get(stream)
-            if loaded is None and not index.position and (found := self._without_index(stream, index)) is not None:
+            if not index.position and (found := self._without_index(stream, loaded, index)) is not None:
                 return found
             end = index.catch_up()
             if loaded is None:
                 loaded = self._from_snapshot(stream, end) if index.stream_offsets(stream) else self.new()
-            try:
-                self._catch_up(stream, loaded, index)
-            except BaseException:  # a half of an event may be in the state
-                self._forget(stream)
-                raise
+            self._catch_up(stream, loaded, index)
             loaded.position = max(loaded.position, end)
             self._remember(stream, loaded)
             return loaded
 
-    def _without_index(self, stream: str, index: EventIndex) -> LoadedState | None:
-        """The state from a snapshot and the few rows after it, so that a new process need not read the whole index."""
+    def _without_index(self, stream: str, loaded: LoadedState | None, index: EventIndex) -> LoadedState | None:
+        """The state from the few rows after the one in memory, or after a snapshot: a new process that only looks need
+        not read the whole index."""
         end = self._store.topic.end_offset(index.partition)
-        loaded = self._from_snapshot(stream, end)
+        loaded = loaded or self._from_snapshot(stream, end)
         if not loaded.position or end - loaded.position > SCANNED_ROWS_MAX:
             return None
-        for event in index.scan(stream, loaded.position, end):
-            self.apply(loaded, event)
-        loaded.position = end
+        if loaded.position < end:
+            self._apply_all(stream, loaded, index.scan(stream, loaded.position, end))
+            loaded.position = end
         self._remember(stream, loaded)
         return loaded
 
-    def _catch_up(self, stream: str, loaded: LoadedState, index: EventIndex) -> None:
-        offsets = index.stream_offsets(stream)
-        place = bisect_left(offsets, loaded.position)
-        while place < len(offsets):
-            lot = offsets[place : place + EVENTS_AT_ONCE]
-            for event in index.events(lot):
-                self.apply(loaded, event)
-            place += len(lot)
-            if loaded.version - loaded.snapshot_version >= self._snapshot_every:
-                self._snapshot(stream, loaded)
+    def at_version(self, stream: str, version: int) -> LoadedState:
+        """The state after the first ``version`` events, or all if they are fewer. It is the caller's own."""
+        loaded = self._from_snapshot(stream, self._store.topic.end_offset(self._store.index(stream).partition))
+        if loaded.version > version:
+            loaded = self.new()
+        for event in self._store.each_of(stream, after=loaded.position) if loaded.version < version else ():
+            if event.version is not None and event.version > version:
+                break
+            self.apply(loaded, event)
+        return loaded
 
-    def advance(self, stream: str, loaded: LoadedState, events: Sequence[RecordedEvent], position: int) -> None:
-        """Let the events that were just written be a part of the state in memory."""
+    def _apply_all(self, stream: str, loaded: LoadedState, events: Iterable[RecordedEvent]) -> None:
+        """Let events be a part of a state; it is thrown away when that fails, since a half of one may be in it."""
         try:
             for event in events:
                 self.apply(loaded, event)
         except BaseException:
             self._forget(stream)
             raise
+
+    def _catch_up(self, stream: str, loaded: LoadedState, index: EventIndex) -> None:
+        offsets = index.stream_offsets(stream)
+        place = bisect_left(offsets, loaded.position)
+        while place < len(offsets):
+            lot = offsets[place : place + EVENTS_AT_ONCE]
+            self._apply_all(stream, loaded, index.events(lot))
+            place += len(lot)
+            if loaded.version - loaded.snapshot_version >= self._snapshot_every:
+                self._snapshot(stream, loaded)
+
+    def advance(self, stream: str, loaded: LoadedState, events: Sequence[RecordedEvent], position: int) -> None:
+        """Let the events that were just written be a part of the state in memory."""
+        self._apply_all(stream, loaded, events)
         loaded.position = position
         if loaded.version - loaded.snapshot_version >= self._snapshot_every:
             self._snapshot(stream, loaded)

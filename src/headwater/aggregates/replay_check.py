@@ -10,7 +10,7 @@ Read next: ``aggregate_repository.py``.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ class ReplayCheck:
         repository = self._repository
         loaded = repository.states.new()
         snapshot = repository.states.snapshots.find(id)
-        for rows in _commands(repository.store.read(stream=id).events):
+        for rows in _commands(repository.store.each_of(id)):
             said = (rows[0].extra or {}).get("command")
             if said is not None and not any(map(is_revoked, rows)):
                 yield from self._command(id, loaded, said, rows)
@@ -121,7 +121,7 @@ class ReplayCheck:
             yield ReplayDifference(self._repository.name, id, loaded.version, "snapshot", None, stored, replayed)
 
 
-def _commands(events: Sequence[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
+def _commands(events: Iterable[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
     """The rows of each command; rows that no command wrote are by themselves."""
     rows: list[RecordedEvent] = []
     for event in events:

@@ -152,10 +152,7 @@ class StoredHistory:
         return documents
 
     def _partition_of(self, id: str) -> int:
-        if len(self._indexes) == 1:
-            return 0
-        row = pa.record_batch({"stream": pa.array([id], pa.string())})
-        return int(routing.partition_of(row, ("stream",), len(self._indexes))[0])
+        return routing.partition_of_text(id, len(self._indexes))
 
 
 def described(event: RecordedEvent) -> dict[str, Any]:

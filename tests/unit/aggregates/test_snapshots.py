@@ -42,6 +42,38 @@ def test_loading_reads_the_events_after_the_snapshot_only(tmp_path: Path, monkey
     assert applied == [21, 22, 23, 24, 25]
 
 
+def test_a_process_that_only_looks_reads_no_index_and_sees_what_others_write(tmp_path: Path) -> None:
+    writer = paid(tmp_path)
+    looking = repository(tmp_path, snapshot_every=10)
+
+    seen = [looking.get("7").cents]
+    writer.send("7", "deposit", cents=5)
+    writer.send("8", "deposit", cents=70)
+    seen += [looking.get("7").cents, looking.get("7").cents]
+
+    assert seen == [25, 30, 30]
+    assert looking.store.index("7").position == 0
+    assert looking.get("8").cents == 70  # without a snapshot it has to be looked for
+    assert looking.send("7", "deposit", cents=5).version == 27
+
+
+def test_an_earlier_version_is_computed_from_the_events_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid(tmp_path)  # with a snapshot of version 20
+    fresh = repository(tmp_path, snapshot_every=10)
+    applied: list[int | None] = []
+    apply = fresh.states.apply
+    monkeypatch.setattr(
+        fresh.states, "apply", lambda loaded, event: (applied.append(event.version), apply(loaded, event))
+    )
+
+    found = [fresh.get("7", version=version).cents for version in (3, 22, 20)]
+
+    assert found == [3, 22, 20]
+    assert applied == [1, 2, 3, 21, 22]
+
+
 def test_a_state_from_a_snapshot_is_the_sum_of_the_events(tmp_path: Path) -> None:
     paid(tmp_path)
 

@@ -118,6 +118,19 @@ def test_arguments_may_be_json_from_standard_input(bank: Bank) -> None:
     assert outcome["events"][0]["data"] == {"cents": 5, "on": None}
 
 
+def test_a_long_history_shows_its_newest_events_and_says_so(bank: Bank) -> None:
+    for cents in (1, 2, 3):
+        bank.json("send", "account", "7", "deposit", f"cents={cents}")
+
+    shown = bank("history", "account", "7", "--limit", "2").stdout
+
+    assert [each["version"] for each in bank.json("history", "account", "7", "--limit", "2")] == [2, 3]
+    assert [each["version"] for each in bank.json("history", "account", "7")] == [1, 2, 3]
+    assert '"cents": 1' not in shown
+    assert "these are the newest 2; --limit shows more of them" in shown
+    assert "these are" not in bank("history", "account", "7", "--limit", "3").stdout
+
+
 def test_a_rejected_command_ends_with_status_2_and_is_in_the_history(bank: Bank) -> None:
     bank.json("send", "account", "7", "deposit", "cents=5")
 

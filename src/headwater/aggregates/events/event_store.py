@@ -11,6 +11,7 @@ Read next: ``event_condition.py``, ``event_index.py``; ``docs/aggregates.md``.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.storage import routing
 from headwater.log.token import Token
 
+EVENTS_AT_ONCE = 4_096  # of a stream that is read from end to end
 ATTEMPTS_MAX = 100  # of an append without an expected version, each of which another writer came before
 EVERYTHING = Query()
 WAIT_S = 60.0  # a subscriber without a time-out looks at this interval, even if it is not woken
@@ -208,6 +210,8 @@ at position 1
         if request_id is not None:
             check_id(request_id)
         index = self._indexes[partition]
+        if not index.position:  # read before the partition is locked, so that nobody waits for it
+            index.catch_up()
         for _ in range(ATTEMPTS_MAX):
             if stream is not None and expected is None:
                 index.catch_up()
@@ -326,6 +330,24 @@ at position 1
         events = index.events(offsets if limit is None else offsets[:limit])
         return FoundEvents(self._upcast(events), head)
 
+    def each_of(self, stream: str, *, after: int = 0) -> Iterator[RecordedEvent]:
+        """The events of a stream after a position, in order; some thousands of them are in memory at a time.
+
+        >>> import headwater as hw, tempfile
+        >>> store = hw.App("bank", home=tempfile.mkdtemp()).event_store("bookings", {"paid": "cents BIGINT"})
+        >>> _ = store.append([("paid", {"cents": 5}), ("paid", {"cents": 6})], stream="7")
+        >>> [event.data["cents"] for event in store.each_of("7", after=1)]
+        [6]
+        """
+        index = self.index(stream)
+        head = index.catch_up()
+        offsets = index.stream_offsets(stream)
+        place, stop = bisect_left(offsets, after), bisect_left(offsets, head)
+        while place < stop:
+            until = min(stop, place + EVENTS_AT_ONCE)
+            yield from self._upcast(index.events(offsets[place:until]))
+            place = until
+
     def subscribe(
         self, query: Query | None = None, *, after: int | None = None, timeout: Duration | None = None
     ) -> Iterator[RecordedEvent]:
@@ -410,8 +432,7 @@ at position 1
             partitions = len(self._indexes)
             if partitions == 1:
                 return 0
-            row = pa.RecordBatch.from_arrays([pa.array([stream], pa.string())], ["stream"])
-            known = int(routing.partition_of(row, ("stream",), partitions)[0])
+            known = routing.partition_of_text(stream, partitions)
             if len(self._routes) > 1_000_000:
                 self._routes.clear()
             self._routes[stream] = known

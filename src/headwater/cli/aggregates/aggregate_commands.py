@@ -26,6 +26,8 @@ from headwater.errors import Corruption, Misuse, ReplayFailed
 if TYPE_CHECKING:
     from headwater.aggregates.aggregate_repository import AggregateRepository
 
+SHOWN_MAX = 1000  # events in a table, unless more are asked for
+
 app = typer.Typer(
     help="Aggregates: commands are decided by their classes, and their events are the truth.", no_args_is_help=True
 )
@@ -62,7 +64,18 @@ def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command("history")
-def history(name: NameArgument, id: IdArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+def history(
+    name: NameArgument,
+    id: IdArgument,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=1, help="Only the newest so many; default: 1000, and all with --json.", show_default=False
+        ),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show the life of one aggregate: its events, its rejected commands, and who sent them.
 
     [cyan]headwater aggregate history account 7[/cyan]
@@ -70,8 +83,11 @@ def history(name: NameArgument, id: IdArgument, home: HomeOption = None, as_json
     """
     from headwater.aggregates.stored_history import history_of
 
+    most = SHOWN_MAX if limit is None and not as_json else limit
     with opened(home) as log:
-        life = history_of(log, name).life(id)
+        life = history_of(log, name).life(id, limit=None if most is None else most + 1)
+    earlier = most is not None and len(life) > most
+    life = life[1:] if earlier else life
     if as_json:
         write_json(life)
         return
@@ -80,6 +96,8 @@ def history(name: NameArgument, id: IdArgument, home: HomeOption = None, as_json
         for each in life
     ]
     show_table([">version", "at", "event", "data", "actor", "request"], rows)
+    if earlier:
+        say(f"these are the newest {most:,}; --limit shows more of them")
 
 
 def _time(text: str) -> str:
@@ -128,14 +146,15 @@ def show(
 
     with app_of(file) as opened_app:
         repository = opened_app.get_aggregate(name)
-        life = history_of(opened_app.log, name).life(id)  # an id without events is an error, not an empty state
+        history = history_of(opened_app.log, name)
+        history.events(id, limit=1)  # an id without events is an error, not an empty state
         state = json_values(state_values(repository.get(id, version=version)))
         found = {
             "aggregate": name,
             "id": id,
             "version": repository.version(id) if version is None else version,
             "state": state,
-            "pending": pending_of(life) if version is None else [],
+            "pending": pending_of(history.life(id)) if version is None and repository.has_tentative else [],
         }
     if as_json:
         write_json(found)

@@ -63,6 +63,16 @@ def partition_of(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> 
     return (hashes % np.uint64(partitions)).astype(np.int64)
 
 
+def partition_of_text(key: str, partitions: int) -> int:
+    """The partition of a row whose key is one text, without a batch.
+
+    >>> batch = pa.record_batch({"id": ["7", "é", ""]})
+    >>> partition_of(batch, ["id"], 8).tolist() == [partition_of_text(text, 8) for text in ("7", "é", "")]
+    True
+    """
+    return int(xxhash.xxh3_64_intdigest(key.encode()) % partitions)
+
+
 def split(batch: pa.RecordBatch, targets: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[int, pa.RecordBatch]]:
     """The rows of each partition, in their order."""
     counts = np.bincount(targets)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import Misuse
 from headwater.views import thresholds
@@ -162,6 +163,20 @@ class Delta:
         if self.stored is not None:
             return self.stored.read(fields)
         return (batch for path in self.files for batch in read_parquet(path, fields))
+
+    def few_marked(self, mark: str, columns: Sequence[str], *, most: int) -> pa.Table | None:
+        """Some columns of the rows with a mark, from the files that Spark wrote; None when they are more than ``most``,
+        and when the rows are elsewhere or have no such mark."""
+        if not self.files or self.table is not None or mark not in self.schema.names:
+            return None
+        counted = (
+            pc.sum(batch.column(0)).as_py() or 0 for batch in self._batches(pa.schema([self.schema.field(mark)]))
+        )
+        if sum(counted) > most:
+            return None
+        fields = pa.schema([self.schema.field(name) for name in dict.fromkeys((*columns, mark))])
+        some = [batch.filter(batch.column(mark)) for batch in self._batches(fields)]
+        return pa.Table.from_batches(some, schema=fields).select(list(columns))
 
     def keys(self, columns: Sequence[str]) -> pa.Table | None:
         """The distinct values of some columns; None when there are too many rows to fetch them, or they are lazy."""

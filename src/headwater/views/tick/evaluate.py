@@ -20,6 +20,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from headwater.views import thresholds
 from headwater.views.compiler.algebra.finality import CLOSES
 from headwater.views.compiler.plan import WEIGHT, AccumulateStage, FinalStage, MatchStage, Stage, TimedStage
 from headwater.views.event_time.progress import ViewTime
@@ -29,7 +30,7 @@ from headwater.views.spark.spark_errors import in_view
 from headwater.views.stages.match_expiry import MatchExpiry, with_steady_closes
 from headwater.views.stages.relation import TickRelation
 from headwater.views.stages.stage_run import StageRun
-from headwater.views.state.algebra import consolidate, visible
+from headwater.views.state.algebra import SHOWN, consolidate, visible
 from headwater.views.state.delta import Delta
 from headwater.views.state.state_store import StateStore
 from headwater.views.state.state_trace import StateTrace, Traces
@@ -258,4 +259,9 @@ def _visible(changes: Delta, schema: pa.Schema) -> Delta:
         return changes if changes.rows else Delta.nothing(schema)
     if changes.table is not None:
         return Delta.local(consolidate(visible(changes.table, schema.names)))
+    # Few among many that Spark wrote (matches among what is remembered of their partitions) are read here: the next
+    # stage would take Spark a query and a file.
+    few = changes.few_marked(SHOWN, names, most=min(thresholds.SETTLED_ROWS_MAX, changes.rows // 4))
+    if few is not None:
+        return Delta.local(consolidate(few))
     return Delta.lazy(schema, changes.rows, lambda spark: visible(changes.frame(spark), schema.names))

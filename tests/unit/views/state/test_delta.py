@@ -73,3 +73,17 @@ def test_too_many_keys_are_not_fetched_from_files(tmp_path: Path, monkeypatch: p
 def test_local_changes_cannot_be_moved():
     with pytest.raises(Misuse, match="no files"):
         Delta.local(TABLE).moved([Path("elsewhere")])
+
+
+def test_few_marked_rows_are_read_from_files_and_many_are_left_there(tmp_path: Path):
+    marks = pa.array([True, False, None, True])
+    rows = pa.table({"id": [1, 2, 3, 4], "_shown": marks, "_weight": pa.array([1, 1, 1, -1], pa.int64())})
+    changes = written(tmp_path, rows.slice(0, 1), rows.slice(1))
+
+    found = changes.few_marked("_shown", ["id", "_weight"], most=2)
+
+    assert found is not None
+    assert found.to_pylist() == [{"id": 1, "_weight": 1}, {"id": 4, "_weight": -1}]
+    assert changes.few_marked("_shown", ["id"], most=1) is None
+    assert changes.few_marked("_other", ["id"], most=9) is None
+    assert Delta.local(rows).few_marked("_shown", ["id"], most=9) is None
