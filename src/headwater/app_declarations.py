@@ -200,6 +200,7 @@ class AppDeclarations(AppPrivacy):
         on_error: OnError | None = None,
         privacy: Mapping[str, Personal | None] | None = None,
         people_min: int | None = None,
+        rows_by: Mapping[str, str] | None = None,
     ) -> View:
         """Declare a view by SQL. ``get_view`` finds it again; ``view_function`` declares one by a PySpark function.
 
@@ -217,7 +218,8 @@ class AppDeclarations(AppPrivacy):
 
         See ``docs/time.md``. ``on_error="pause"``: when it fails, it stands still, and other views go on. See
         ``docs/failures.md``. ``people_min=5``: groups of fewer people are not shown; ``privacy`` says of columns that
-        they are personal, or (None) that they are not. See ``docs/privacy.md``.
+        they are personal, or (None) that they are not; ``rows_by={"tenant": "tenant"}`` shows readers the rows in
+        whose column stands their own claim. See ``docs/privacy.md``.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -233,7 +235,7 @@ class AppDeclarations(AppPrivacy):
         text = sql if isinstance(sql, str) else sql.sql
         declared = ViewDeclaration(name, text, caller(), serve=serve, timing=timing, on_error=policy)
         text = self._of_people(declared.title, text, people_min)
-        return self._declare(replace(declared, sql=text, people_min=people_min, privacy=privacy or {}))
+        return self._declare(replace(declared, sql=text, people_min=people_min, privacy=privacy or {}, rows_by=rows_by))
 
     def view_function(
         self,
@@ -244,6 +246,7 @@ class AppDeclarations(AppPrivacy):
         serve: bool = True,
         on_error: OnError | None = None,
         privacy: Mapping[str, Personal | None] | None = None,
+        rows_by: Mapping[str, str] | None = None,
     ) -> Callable[[ViewFunction], View]:
         """Declare a view by a PySpark function of frames, one for each input; the decorated name is the view.
 
@@ -270,7 +273,16 @@ class AppDeclarations(AppPrivacy):
             view = name or function.__name__
             return self._declare(
                 ViewDeclaration(
-                    view, None, location, function, names, keys, serve=serve, on_error=policy, privacy=privacy or {}
+                    view,
+                    None,
+                    location,
+                    function,
+                    names,
+                    keys,
+                    serve=serve,
+                    on_error=policy,
+                    privacy=privacy or {},
+                    rows_by=rows_by,
                 )
             )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
     from headwater.views.privacy.personal_data import PersonalData
     from headwater.views.privacy.privacy_map import PersonalPlace
+    from headwater.views.privacy.row_rules import RowRules
     from headwater.views.view import View
 
 
@@ -55,6 +56,20 @@ class AppPrivacy(AppSearches):
         from headwater.views.privacy.personal_data import PersonalData
 
         return PersonalData(lambda: self.log, lambda: self.views, self._copied_to)
+
+    @property
+    def row_rules(self) -> RowRules:
+        """By which columns the rows of topics and views are told apart for readers. See ``docs/privacy.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> _ = app.topic("orders", "id BIGINT, tenant STRING", rows_by={"tenant": "tenant"})
+        >>> app.row_rules.of("orders").columns
+        (('tenant', 'tenant'),)
+        """
+        from headwater.views.privacy.row_rules import RowRules
+
+        return RowRules(lambda: self.log, lambda: self.views, self._copied_to)
 
     def privacy_map(self) -> list[PersonalPlace]:
         """Where personal data is: each column of each topic and view, its subjects, purposes and mask, and who gets it.

@@ -482,3 +482,18 @@ def test_a_broker_that_is_killed_and_comes_back_is_followed_again(
 
     assert (problem or "").startswith(f"Kafka at {kafka.servers} does not answer")
     assert ids(orders) == list(range(400))
+
+
+def test_what_does_not_pass_the_door_is_nowhere(
+    kafka: KafkaBroker, source: str, orders: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOOR_SECRET", "0123456789abcdef-secret")
+    kafka.send(source, [*numbered(1, 2, item="marker"), ("3", "{marker"), ("1", None)])
+    declared = hw.inlets.Kafka(orders, kafka.servers, source=source).taking(hash=["item"], hash_key="env:DOOR_SECRET")
+
+    with declared.open(orders.log, "shop") as inlet:
+        settle(inlet, 4)  # type: ignore[arg-type]
+
+    assert len({row["item"] for row in orders.rows() if row["item"] is not None}) == 1
+    assert [row["code"] for row in orders.log.get_topic("shop.dead").rows()] == ["row_refused"]
+    assert b"marker" not in b"".join(path.read_bytes() for path in orders.log.home.rglob("*") if path.is_file())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
@@ -21,7 +21,8 @@ import pyarrow as pa
 from headwater.backoff import Backoff
 from headwater.capture.backfill import BackfillProgress
 from headwater.capture.capture import LAG_BYTES_ALERT, Capture, CapturedTable, Watched
-from headwater.capture.database import CaptureSource, SourceTable
+from headwater.capture.database import CapturedDatabase, CaptureSource, SourceTable
+from headwater.capture.door import OpenDoor
 from headwater.capture.outbox import Outbox, Router
 from headwater.capture.table_follower import grown
 from headwater.errors import (
@@ -82,8 +83,11 @@ class Captures:
     ) -> Table:
         known = log.find_topic(name)
         server = source.server(self.app, log)
+        server.doors = _doors(log, [source])
         try:
             shape = server.describe(source.table)
+            if (door := server.doors.get(source.table)) is not None:
+                door.check(shape, () if known is None else known.schema.names)
         except SourceUnavailable:
             if known is None or known.settings.captured_by is None:
                 raise
@@ -111,13 +115,18 @@ class Captures:
         return [
             Capture(
                 log,
-                next(iter(tables.values())).server(self.app, log),
+                self._server(log, tables),
                 {name: source.table for name, source in tables.items()},
                 on_progress=on_progress,
                 routers=[Router(log, each, name, capture) for name, each in tables.items() if isinstance(each, Outbox)],
             )
             for capture, tables in self._tables.items()
         ]
+
+    def _server(self, log: EventLog, tables: dict[str, CaptureSource]) -> CapturedDatabase:
+        server = next(iter(tables.values())).server(self.app, log)
+        server.doors = _doors(log, tables.values())
+        return server
 
     def run(
         self,
@@ -217,6 +226,10 @@ class Captures:
                 capture.restart()
                 names.append(capture.name)
         return names
+
+
+def _doors(log: EventLog, sources: Iterable[CaptureSource]) -> dict[str, OpenDoor]:
+    return {source.table: source.door.opened(log) for source in sources if source.door is not None}
 
 
 def _run(capture: Capture, until: str | None, timeout: float | None) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headwater.capture import current_rows
 from headwater.capture.capture_state import BACKFILL, CATCHING_UP, WAITING, CaptureState, TableState
 from headwater.capture.database import BackfillChunk, CapturedDatabase, Losses, SourceTable
+from headwater.capture.door import at_door
 from headwater.capture.large_values import LargeValues
 from headwater.capture.table_follower import grow
 from headwater.capture.text_rows import batch_of
@@ -86,7 +87,7 @@ class Backfill:
             again = topic.end_offsets()[0]
             self.state.change_table(table.name, again_from=again or None)
             chunks = self.server.chunks(shape)
-            self.state.know_columns(table.name, [column.name for column in shape.columns])
+            self.state.know_columns(table.name, [column.name for column in shape.taken])
             self.state.plan_chunks(table.name, chunks, shape.rows_estimated)
         writer = _Writer(self, topic, shape, table.name)
         missing = writer.missing()
@@ -133,7 +134,7 @@ class _Writer:
             return
         try:
             read = backfill.server.read(self.shape, chunk)
-            texts = list(read.batches)
+            texts = [at_door(rows, self.shape) for rows in read.batches]
         except HeadwaterError:
             if self._has_other_columns():
                 return
@@ -209,4 +210,4 @@ class _Writer:
 
 
 def _columns(shape: SourceTable) -> list[tuple[str, pa.DataType]]:
-    return [(column.name, column.arrow) for column in shape.columns]
+    return [(column.name, column.kind) for column in shape.columns]

@@ -177,12 +177,24 @@ class Capture:
                 state.add_table(name, source, hold=max(position, self._confirmed()))
             elif known[name].phase != WAITING:
                 shape = server.describe(source)
-                if has_new_values(server, state, name, shape):
+                if has_new_values(server, state, name, shape) or self._has_another_door(name, source):
                     self._refill([name])
+            self._pass_by_door(name, source)
         self.note_failure(None)
         generation = state.fact("generation")
         assert generation is not None
         return generation
+
+    def _has_another_door(self, name: str, source: str) -> bool:
+        door = self.server.doors.get(source)
+        return (self.state.fact(f"door {name}") or "") != ("" if door is None else door.fingerprint)
+
+    def _pass_by_door(self, name: str, source: str) -> None:
+        """From here on a table's rows pass this door: what is remembered of those that passed another one goes."""
+        if self._has_another_door(name, source):
+            self.state.forget_large_values(name)
+            door = self.server.doors.get(source)
+            self.state.remember(**{f"door {name}": "" if door is None else door.fingerprint})
 
     def _is_in_place(self) -> bool:
         """Whether the database has the position that the log has; in a home that was restored it may not."""

@@ -194,7 +194,7 @@ def has_new_values(server: CapturedDatabase, state: CaptureState, name: str, sha
 
     So for a new column with a DEFAULT, and for one that may have been renamed. Otherwise the columns are stored.
     """
-    known, now = state.columns(name), [column.name for column in shape.columns]
+    known, now = state.columns(name), [column.name for column in shape.taken]
     new = [column for column in now if known is not None and column not in known]
     if new and known is not None and (not known <= set(now) or server.filled(shape.table, new)):
         return True

@@ -12,15 +12,16 @@ Not here: the use of the rows (``change_writer.py``, ``capture.py``); the databa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from headwater.capture.change_writer import ChangeWriter
+    from headwater.capture.door import Door, OpenDoor
     from headwater.capture.text_rows import TextRows
     from headwater.log.contract import EventLog
 
@@ -32,9 +33,12 @@ class Losses:
     values: int = 0
 
 
+Unsent = Any  # of each row, whether its value was not sent because it is the one of before; None: all were
+
+
 @dataclass(frozen=True)
 class SourceColumn:
-    """A column of a captured table."""
+    """A column of a captured table, and what becomes of it at the door (``door.py``)."""
 
     name: str
     arrow: pa.DataType
@@ -42,6 +46,14 @@ class SourceColumn:
     weight: int = 0  # bytes in the database's row per byte of text; 0: never moved out of its row
     padded: bool = False  # a cast to text would drop its blanks
     plain: bool = False  # the backfill reads it natively, not as text
+    taken: bool = True  # nothing is kept of others
+    logged: pa.DataType | None = None  # the log's type, where it is another one than that of the values
+    enter: Callable[[pa.Array, Unsent], pa.Array] | None = None  # what is kept in place of the values
+
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of its values in the log."""
+        return self.arrow if self.logged is None else self.logged
 
 
 @dataclass(frozen=True)
@@ -54,14 +66,25 @@ class SourceTable:
     rows_estimated: int = 0
 
     @cached_property
+    def taken(self) -> tuple[SourceColumn, ...]:
+        """The columns of which something is kept."""
+        return tuple(column for column in self.columns if column.taken)
+
+    @cached_property
     def schema(self) -> pa.Schema:
-        """The columns in the log's types."""
-        return pa.schema([pa.field(column.name, column.arrow, column.name not in self.key) for column in self.columns])
+        """The columns that are kept, in the log's types."""
+        return pa.schema([pa.field(column.name, column.kind, column.name not in self.key) for column in self.taken])
+
+    @property
+    def hides_key(self) -> bool:
+        """Whether rows cannot be told apart by the first key column as the database has it."""
+        return any(column.enter is not None for column in self.columns if column.name in self.key[:1])
 
     @cached_property
     def key_places(self) -> tuple[int, ...]:
         """The indexes of the key's columns."""
-        return tuple(self.schema.names.index(name) for name in self.key)
+        names = [column.name for column in self.columns]
+        return tuple(names.index(name) for name in self.key)
 
     @cached_property
     def has_large(self) -> bool:
@@ -103,6 +126,10 @@ class CaptureSource(Protocol):
     def table(self) -> str:
         """The table, as its database names it."""
 
+    @property
+    def door(self) -> Door | None:
+        """What of the table is taken, if not all of it as it is."""
+
     def capture_name(self, app: str) -> str:
         """Tables whose captures have one name are captured together."""
 
@@ -132,6 +159,7 @@ class CapturedDatabase(Protocol):
     """One database, and the capture's position in its replication log."""
 
     name: str  # of the capture: the slot
+    doors: Mapping[str, OpenDoor]  # by table: applied to what ``describe`` and the stream say of it
     base: int  # the result of ``create``: places are counted from here. Set by the capture, also after a restart
 
     def describe(self, table: str) -> SourceTable:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.capture.database import CapturedDatabase, CaptureSource
+from headwater.capture.door import Door
 from headwater.errors import InvalidDeclaration, SourceRefused
 from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.contract import EventLog, EventTopic
@@ -56,6 +57,16 @@ class Outbox:
     @property
     def table(self) -> str:
         return self.source.table
+
+    @property
+    def door(self) -> Door | None:
+        """None: an event is moved whole."""
+        if self.source.door is not None:
+            raise InvalidDeclaration(
+                f"the outbox {self.table} cannot have columns, mask or hash",
+                hint="Leave them out; what an event should not say does not belong into the outbox.",
+            )
+        return None
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from headwater.capture import current_rows
 from headwater.capture.capture_state import CATCHING_UP, FOLLOWING, CaptureState, TableState
 from headwater.capture.database import BackfillChunk, Losses, SourceTable
+from headwater.capture.door import at_door
 from headwater.capture.large_values import LargeValues, key_bytes
 from headwater.capture.position import LAST, PLACES_APART, Prefix, Snapshot, seen
 from headwater.capture.text_rows import Mask, TextRows, batch_of
@@ -108,7 +109,7 @@ class TableFollower:
                 taken.append((segment.batch.slice(0, some), segment.gone[:some]))
                 segment.batch, segment.gone = segment.batch.slice(some), segment.gone[some:]
             elif some:
-                texts = segment.take(some)
+                texts = at_door(segment.take(some), shape)
                 taken.append((self._batch(texts, shape, taken), texts.gone))
             count -= some
             self.whole -= min(some, self.whole)
@@ -285,10 +286,10 @@ def grown(stored: pa.Schema, shape: SourceTable) -> pa.Schema:
     """The topic's schema for these columns of its table: columns are only added or widened."""
     fields = []
     for field in stored:
-        now = next((column.arrow for column in shape.columns if column.name == field.name), field.type)
+        now = next((column.kind for column in shape.taken if column.name == field.name), field.type)
         # A narrower type still fits the stored one; a type of another kind is refused by the log.
         fields.append(field if widens(now, field.type) else field.with_type(now))
-    added = [pa.field(column.name, column.arrow) for column in shape.columns if column.name not in stored.names]
+    added = [pa.field(column.name, column.kind) for column in shape.taken if column.name not in stored.names]
     return pa.schema([*fields, *added])
 
 

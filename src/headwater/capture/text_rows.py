@@ -75,8 +75,9 @@ class RowBuffer:
 def batch_of(rows: TextRows, shape: SourceTable, schema: pa.Schema, losses: Losses) -> pa.RecordBatch:
     """The rows in a topic's schema; deleted ones, if there is a key, with the key alone."""
     given = {
-        column.name: column.read(texts, column.arrow, losses)
+        column.name: texts if column.enter is not None else column.read(texts, column.arrow, losses)
         for column, texts in zip(shape.columns, rows.columns, strict=True)
+        if column.taken
     }
     tombs = pa.array(rows.gone) if shape.key and rows.gone.any() else None
     arrays = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,6 +55,7 @@ class DeadMessages:
         self.log = log
         self.inlet = inlet
         self.name = f"{inlet}.dead"
+        self.sealed = False  # nothing is kept of what messages say
 
     def bury(self, messages: Sequence[DeadMessage]) -> None:
         """Store some messages; returns when they are on disk."""
@@ -75,7 +76,7 @@ class DeadMessages:
     def batch(self, messages: Sequence[DeadMessage]) -> pa.RecordBatch:
         """Some messages as rows, also for a transaction that keeps each of them once by other means."""
         batch = self.topic().row_batch([self._row(each) for each in messages])
-        said = [each.metadata for each in messages]
+        said = [None if self.sealed else each.metadata for each in messages]
         return with_metadata(batch, said if any(said) else None)
 
     def topic(self) -> EventTopic:
@@ -83,10 +84,15 @@ class DeadMessages:
         return self.log.topic(self.name, SCHEMA, partitions=1, fsync="always")
 
     def _row(self, message: DeadMessage) -> dict[str, Any]:
+        if self.sealed:
+            kept = HeadwaterError("what it says is not kept: its inlet leaves out, masks or hashes columns")
+            message = replace(message, headers={}, body=b"", metadata=None)
+        else:
+            kept = message.error
         return {
             "inlet": self.inlet,
             "code": message.error.code,
-            "reason": str(message.error),
+            "reason": str(kept),
             "died_at": dt.datetime.fromtimestamp(self.log.clock.now_us() / 1_000_000, dt.UTC),
             "message_id": message.id,
             "source": message.source,

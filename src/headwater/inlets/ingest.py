@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headwater.errors import Backpressure, InvalidDeclaration, RowRefused
 from headwater.inlets.counters import CounterStore
+from headwater.inlets.message_door import MessageDoor
 from headwater.log.commits.request_ids import IdsKnown
 from headwater.log.contract import EventTopic
 from headwater.log.schema.event_metadata import Metadata, with_metadata
@@ -72,6 +73,7 @@ class Ingest:
         self.topic = topic
         self.counter_store = counter_store
         self.id_column = id_column
+        self.door: MessageDoor | None = None
 
     def take(self, messages: Sequence[IncomingMessage]) -> Ingested:
         """Append the new ones of these messages, and count."""
@@ -91,6 +93,7 @@ class Ingest:
     def _appended(self, new: list[pa.RecordBatch]) -> int:
         """Append rows with their ids; returns how many were dropped, for the topic's policy may be that."""
         topic, rows = self.topic, _joined(new)
+        rows = rows if self.door is None else self.door.batch(rows)
         try:
             return topic.append_messages(rows, self._ids(new)).dropped_rows
         except Backpressure:
@@ -128,9 +131,10 @@ class Ingest:
 
     def _rows(self, message: IncomingMessage) -> list[dict[str, Any]]:
         """The rows with the message's id; those of a message without one may have ids of their own."""
+        rows = message.rows if self.door is None else [self.door.row(row) for row in message.rows]
         if self.id_column is None or message.id is None:
-            return list(message.rows)
-        return [{**row, self.id_column: message.id} for row in message.rows]
+            return list(rows)
+        return [{**row, self.id_column: message.id} for row in rows]
 
     def _ids(self, batches: Iterable[pa.RecordBatch]) -> set[str]:
         if self.id_column is None:

@@ -14,13 +14,15 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headwater.backoff import Backoff
-from headwater.errors import HeadwaterError, Unavailable, UnknownTopic
+from headwater.capture.door import Door
+from headwater.errors import HeadwaterError, InvalidDeclaration, Unavailable, UnknownTopic
 from headwater.inlets.counters import WRITE_EVERY_S, Counters, CounterStore
 from headwater.log.contract import EventLog, EventTopic
+from headwater.log.schema.personal_columns import Mask
 from headwater.log.table import Table
 from headwater.log.topic_settings import check_name
 
@@ -43,6 +45,26 @@ class InletDeclaration(ABC):
     @abstractmethod
     def open(self, log: EventLog, name: str, *, app: str = "") -> Inlet:
         """The inlet of this declaration on a log. It does not run yet."""
+
+    def taking(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        mask: Mapping[str, Mask] | None = None,
+        hash: Sequence[str] = (),
+        hash_key: str | None = None,
+    ) -> InletDeclaration:
+        """The same inlet, of whose messages no more than this is kept. See ``docs/privacy.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> pushes = app.topic("pushes", "repository STRING, author STRING")
+        >>> app.inlet("github", hw.inlets.Webhook(pushes, path="/github").taking(mask={"author": "redact"}))
+        <Inlet github (webhook) into pushes: not started>
+        """
+        from headwater.inlets.message_door import TakingInlet
+
+        return TakingInlet(self, Door.declared(columns, mask, hash, hash_key))
 
     def topic_on(self, log: EventLog, schema: str | None = None, **settings: Any) -> EventTopic:
         """The target topic; created if it is missing and the inlet has a ``schema``."""
@@ -103,6 +125,12 @@ class Inlet(ABC):
     def running(self) -> bool:
         """Whether it was started and not stopped."""
         return bool(self._threads) and not self._stopping.is_set()
+
+    def pass_by(self, door: Door | None) -> None:
+        """Keep no more of messages than a door lets in. Called before the start."""
+        raise InvalidDeclaration(
+            f'inlet "{self.name}" ({self.kind}) has no door', hint="Leave columns, mask and hash out.", door=bool(door)
+        )
 
     def start(self) -> None:
         """Receive messages in the background. A second call does nothing."""

@@ -23,6 +23,7 @@ from headwater.log.schema.clock_correction import with_clock_columns
 from headwater.log.schema.evolution import evolve
 from headwater.log.schema.normalization import WEIGHT, normalize_schema
 from headwater.log.schema.personal_columns import Personal, resolved
+from headwater.log.schema.row_claims import check_rows_by
 from headwater.log.storage.routing import check_key_type
 from headwater.log.topic_settings import FOREVER, TopicSettings, check_name, declared
 
@@ -80,7 +81,7 @@ class WantedTopic:
             settings = TopicSettings(**self.changes)
             wanted = with_clock_columns(self.schema, settings)
             check_columns_exist(wanted, settings)
-            return _with_privacy(settings, _with_not_null(wanted, settings))
+            return _for_readers(settings, _with_not_null(wanted, settings))
         if row.is_multiset != self.multiset:
             raise _other_kind(row)
         for setting in FOREVER:
@@ -89,9 +90,9 @@ class WantedTopic:
         wanted = _with_not_null(with_clock_columns(self.schema, row.settings), row.settings)
         settings = row.settings.with_changes(dict(self.changes))
         if any(earlier.equals(wanted) for earlier in row.schemas.values()):
-            return _with_privacy(settings, row.schema)
+            return _for_readers(settings, row.schema)
         grown = evolve(row.schema, wanted, key=row.settings.routed_by, event_time=row.settings.event_time)
-        return _with_privacy(settings, grown)
+        return _for_readers(settings, grown)
 
 
 class DeclaredTopic:
@@ -227,8 +228,9 @@ def check_columns_exist(schema: pa.Schema, settings: TopicSettings) -> None:
             )
 
 
-def _with_privacy(settings: TopicSettings, schema: pa.Schema) -> tuple[TopicSettings, pa.Schema]:
-    """The settings with each personal column's id filled in, once the columns are known."""
+def _for_readers(settings: TopicSettings, schema: pa.Schema) -> tuple[TopicSettings, pa.Schema]:
+    """The settings checked against the columns, with each personal column's id filled in."""
+    check_rows_by(settings.rows_by, schema)
     return settings.with_changes({"privacy": resolved(settings.privacy, schema)}), schema
 
 

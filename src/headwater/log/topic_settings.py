@@ -20,6 +20,7 @@ from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration
 from headwater.hints import closest
 from headwater.log.schema.personal_columns import Personal, declared_privacy
+from headwater.log.schema.row_claims import declared_rows_by
 
 Fsync = Literal["always", "interval", "never"]
 Overflow = Literal["keep", "drop", "block"]
@@ -84,6 +85,7 @@ class TopicSettings:
     events: bool = False  # a history of events: complete for ever, and written through its event store alone
     privacy: Mapping[str, Personal] = field(default_factory=dict)  # personal columns; none without a declaration
     proof: bool = False  # sealed rows are hashed, so that a change of them can be found and proven
+    rows_by: Mapping[str, str] = field(default_factory=dict)  # column to claim: readers see the rows of their claims
 
     def __post_init__(self) -> None:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
@@ -223,6 +225,7 @@ class TableOptions(TypedDict, total=False):
     captured_by: str | None
     privacy: Mapping[str, Personal]
     proof: bool
+    rows_by: Mapping[str, str]
 
 
 class TopicOptions(TableOptions, total=False):
@@ -266,6 +269,8 @@ def declared(values: Mapping[str, Any]) -> dict[str, Any]:
             values = {**values, name: () if given is None else (given,) if isinstance(given, str) else tuple(given)}
     if "privacy" in values:
         values = {**values, "privacy": declared_privacy(values["privacy"])}
+    if "rows_by" in values:
+        values = {**values, "rows_by": declared_rows_by(values["rows_by"])}
     if values.get("clock") is not None:
         values = {**values, "clock": tuple(values["clock"])}
     return values

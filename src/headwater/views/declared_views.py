@@ -9,13 +9,14 @@ Read next: ``view.py``, ``view_declaration.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.errors import DeclarationConflict, InvalidDeclaration, InvalidView, UnknownView
 from headwater.hints import suggestion
 from headwater.log.contract import EventLog
 from headwater.log.schema.personal_columns import declared_privacy
+from headwater.log.schema.row_claims import declared_rows_by
 from headwater.log.topic_settings import check_name
 from headwater.views.view import View
 from headwater.views.view_declaration import ViewDeclaration
@@ -145,10 +146,15 @@ class DeclaredViews:
         said = dict(declared.privacy)
         declared_privacy({column: personal for column, personal in said.items() if personal is not None})
         known = [] if plan is None else [column.name for column in plan.columns]
+        rows_by = declared_rows_by(declared.rows_by)
+        for what, names in (("privacy", said), ("rows_by", rows_by)):
+            self._check_columns(declared, what, names, known)
+
+    def _check_columns(self, declared: ViewDeclaration, what: str, said: Iterable[str], known: list[str]) -> None:
         unknown = next((column for column in said if known and column not in known), None)
         if unknown is not None:
             raise InvalidDeclaration(
-                f'{declared.title}: privacy names "{unknown}", which is not a column',
+                f'{declared.title}: {what} names "{unknown}", which is not a column',
                 hint=suggestion(unknown, known),
                 view=declared.name,
                 column=unknown,

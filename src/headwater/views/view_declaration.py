@@ -40,6 +40,7 @@ class ViewDeclaration:
     timing: Timing = field(default_factory=Timing)
     on_error: str = "stop"  # or "pause", see ``views/tick/pausing.py``
     privacy: Mapping[str, Personal | None] = field(default_factory=dict)  # of its columns; None: not personal
+    rows_by: Mapping[str, str] | None = None  # column to claim; empty: all rows are for everybody; None: not said
     people_min: int | None = None  # groups of fewer people are not shown, see ``views/privacy/people_min.py``
 
     @property

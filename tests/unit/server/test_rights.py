@@ -191,7 +191,8 @@ def test_a_transaction_of_a_limited_key_is_about_its_names_alone(client: TestCli
 def test_a_session_says_what_its_key_is_limited_to(client: TestClient, keys: Keys) -> None:
     limited = client.get("/v1/session", headers={"authorization": f"Bearer {made(keys, 'one', ['query'], ['n*'])}"})
 
-    assert limited.json() == {"keys": True, "name": "one", "scopes": ["query"], "only": ["n*"], "purposes": []}
+    about = {"keys": True, "name": "one", "scopes": ["query"], "only": ["n*"], "purposes": [], "claims": []}
+    assert limited.json() == about
 
 
 def test_a_key_ends_when_its_time_has_come_and_its_successor_is_good(tmp_path: Path) -> None:
@@ -242,3 +243,20 @@ def test_an_end_or_a_limit_that_cannot_be_read_is_not_taken_for_none(tmp_path: P
 def test_a_limit_that_is_no_name_is_told(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(InvalidDeclaration, match="a key cannot be limited to"):
         Keys(tmp_path / "keys.json").add("importer", ["produce"], only=[pattern])
+
+
+def test_a_key_has_its_claims_and_wrong_ones_are_refused(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+
+    key = keys.add("acme", ["query"], claims={"tenant": ["acme", "other"], "team": ["7"]})
+    renewed = keys.rotate("acme")
+
+    assert keys.holder(key) is None
+    holder = keys.holder(renewed)
+    assert holder is not None
+    assert holder.claims == {("tenant", "acme"), ("tenant", "other"), ("team", "7")}
+    assert (holder.privacy.every_row, holder.may("rows")) == (False, False)
+    for wrong in ({"te nant": ["acme"]}, {"tenant": []}, {"tenant": [""]}, {"tenant": ["a\0b"]}):
+        with pytest.raises(InvalidDeclaration):
+            keys.add("wrong", ["query"], claims=wrong)
+    assert [each["name"] for each in keys.entries()] == ["acme"]

@@ -309,6 +309,7 @@ class MySQLStream:
                 columns.append(SourceColumn(field.name, arrow, to_arrow))
         key = tuple(str(described.fields[place].name) for place in described.key)
         shape = SourceTable(source, tuple(columns), key, follower.shape.rows_estimated)
+        shape = self.server.at_door(shape)
         self.changes.reshape(follower, shape)
         return _Table(follower, RowLayout(readers, kept), kinds)
 

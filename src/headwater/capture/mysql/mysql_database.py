@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headwater.capture.change_writer import ChangeWriter
 from headwater.capture.database import BackfillChunk, CaptureLag, ChunkRead, SourceColumn, SourceTable
+from headwater.capture.door import Door, OpenDoor
 from headwater.capture.mysql import mysql_errors
 from headwater.capture.mysql.binlog_position import Binlog, place_of
 from headwater.capture.mysql.mysql_types import WHOLE, Described, arrow_of_text, quoted, selected, to_arrow
@@ -30,6 +31,7 @@ from headwater.capture.position import Prefix
 from headwater.capture.text_rows import TextRows
 from headwater.errors import InvalidDeclaration, SourceRefused
 from headwater.log.contract import EventLog
+from headwater.log.schema.personal_columns import Mask
 
 if TYPE_CHECKING:
     from headwater.capture.mysql.binlog_stream import MySQLStream
@@ -61,6 +63,8 @@ class MySQL:
     Tables of one server with one ``name`` are captured together; without it the app's name makes one. ``positions``
     says how the binlog is counted: ``"gtid"`` (MariaDB's default) or ``"file"`` (all others).
 
+    ``columns``, ``mask`` and ``hash`` say what of it is taken, before anything is stored: see ``docs/privacy.md``.
+
     >>> import headwater as hw
     >>> hw.capture.MySQL("mysql://localhost/shop", table="users")
     MySQL(table='shop.users', name=None)
@@ -71,7 +75,13 @@ class MySQL:
     name: str | None = None
     positions: str | None = None
 
+    columns: Sequence[str] | None = None  # these are taken; None: all
+    mask: Mapping[str, Mask] | None = None
+    hash: Sequence[str] = ()
+    hash_key: str | None = None  # "env:NAME" or "file:PATH": the secret
+
     def __post_init__(self) -> None:
+        Door.declared(self.columns, self.mask, self.hash, self.hash_key)  # refuses what makes no sense
         settings = settings_of(self.dsn)
         if "." not in self.table:
             object.__setattr__(self, "table", f"{settings['database']}.{self.table}")
@@ -83,6 +93,11 @@ class MySQL:
             raise InvalidDeclaration(
                 f"positions cannot be {self.positions!r}", hint='Use positions="gtid" or positions="file".'
             )
+
+    @property
+    def door(self) -> Door | None:
+        """What of the table is taken, if not all of it as it is."""
+        return Door.declared(self.columns, self.mask, self.hash, self.hash_key)
 
     def capture_name(self, app: str) -> str:
         if self.name is not None:
@@ -130,6 +145,7 @@ class MySQLDatabase:
         self.settings = settings_of(dsn)
         self.database = self.settings["database"]
         self.name = name
+        self.doors: Mapping[str, OpenDoor] = {}
         self.base = 0
         self.binlog = Binlog(self, positions)
         self._described: dict[str, tuple[Described, ...]] = {}
@@ -207,7 +223,12 @@ class MySQLDatabase:
                     raise mysql_errors.unknown_type(table, each.name, each.kind)
                 columns.append(SourceColumn(each.name, arrow, to_arrow))
         key = tuple(row[0] for row in self.ask(KEY, (database, name)))
-        return SourceTable(table, tuple(columns), key, int(estimated))
+        return self.at_door(SourceTable(table, tuple(columns), key, int(estimated)))
+
+    def at_door(self, shape: SourceTable) -> SourceTable:
+        """A table with what becomes of its columns."""
+        door = self.doors.get(shape.table)
+        return shape if door is None else door.applied(shape)
 
     def generated(self, table: str) -> set[str]:
         """The columns that the database computes, as far as is known now."""
@@ -271,7 +292,7 @@ class MySQLDatabase:
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
         """Ranges of the first key column when it is a whole number or a text; otherwise the whole table."""
         kinds = {each.name: each.kind for each in self._described[shape.table]}
-        kind = kinds[shape.key[0]] if shape.key else None
+        kind = kinds[shape.key[0]] if shape.key and not shape.hides_key else None  # bounds are stored
         if kind not in WHOLE and kind not in TEXT:
             return [BackfillChunk(0, None, None)]
         bounds = self._text_bounds(shape) if kind in TEXT else self._walked_bounds(shape)
@@ -341,7 +362,9 @@ class MySQLDatabase:
 
     def _batches(self, reader: Any, shape: SourceTable, chunk: BackfillChunk) -> Iterator[TextRows]:
         pymysql = mysql_errors.driver()
-        columns = ", ".join(selected(each) for each in self._described[shape.table] if not each.generated)
+        described = [each for each in self._described[shape.table] if not each.generated]
+        taken = {column.name for column in shape.taken}
+        columns = ", ".join(selected(each) if each.name in taken else "NULL" for each in described)
         limits = []
         for sign, bound in ((">", chunk.low), ("<=", chunk.high)):
             if bound is not None and _has_text_key(shape):

@@ -14,7 +14,7 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headwater.capture.change_writer import ChangeWriter
 from headwater.capture.database import BackfillChunk, CaptureLag, ChunkRead, SourceColumn, SourceTable
+from headwater.capture.door import Door, OpenDoor
 from headwater.capture.position import LSN_UNIT, to_number, to_text
 from headwater.capture.postgres import postgres_errors
 from headwater.capture.postgres.pgoutput import RelationMessage
@@ -31,6 +32,7 @@ from headwater.capture.postgres.replication import PostgresStream
 from headwater.capture.text_rows import TextRows
 from headwater.errors import CaptureLost, HeadwaterError, InvalidDeclaration, SourceRefused
 from headwater.log.contract import EventLog
+from headwater.log.schema.personal_columns import Mask
 
 CHUNK_ROWS = 200_000
 CHUNKS_MAX = 10_000
@@ -64,6 +66,8 @@ class Postgres:
     ``slot`` names the replication slot and the publication; tables of one database and one slot are captured together.
     Without it the app's name makes one.
 
+    ``columns``, ``mask`` and ``hash`` say what of it is taken, before anything is stored: see ``docs/privacy.md``.
+
     >>> import headwater as hw
     >>> hw.capture.Postgres("postgresql://localhost/shop", table="public.users")
     Postgres(table='public.users', slot=None)
@@ -73,13 +77,24 @@ class Postgres:
     table: str
     slot: str | None = None
 
+    columns: Sequence[str] | None = None  # these are taken; None: all
+    mask: Mapping[str, Mask] | None = None
+    hash: Sequence[str] = ()
+    hash_key: str | None = None  # "env:NAME" or "file:PATH": the secret
+
     def __post_init__(self) -> None:
+        Door.declared(self.columns, self.mask, self.hash, self.hash_key)  # refuses what makes no sense
         if "." not in self.table:
             object.__setattr__(self, "table", f"public.{self.table}")
         if self.slot is not None and not SLOT.fullmatch(self.slot):
             raise InvalidDeclaration(
                 f"slot {self.slot!r} is not allowed", hint="Use lower-case letters, digits and '_', at most 63 of them."
             )
+
+    @property
+    def door(self) -> Door | None:
+        """What of the table is taken, if not all of it as it is."""
+        return Door.declared(self.columns, self.mask, self.hash, self.hash_key)
 
     def capture_name(self, app: str) -> str:
         if self.slot is not None:
@@ -100,6 +115,7 @@ class PostgresDatabase:
     def __init__(self, dsn: str, name: str) -> None:
         self.dsn = dsn
         self.name = name
+        self.doors: Mapping[str, OpenDoor] = {}
         self.base = 0  # places are counted from here: where the slot began
         self._types: dict[int, tuple[int, int, str]] = {}
         self._local = threading.local()
@@ -175,7 +191,11 @@ class PostgresDatabase:
         if identity == "n" or (not key and identity != "f"):
             raise postgres_errors.no_key(table)
         columns = tuple(self._column(row[0], row[1], row[2]) for row in rows)
-        return SourceTable(table, columns, key, max(0, estimated))
+        return self._at_door(SourceTable(table, columns, key, max(0, estimated)))
+
+    def _at_door(self, shape: SourceTable) -> SourceTable:
+        door = self.doors.get(shape.table)
+        return shape if door is None else door.applied(shape)
 
     def shape_of(self, relation: RelationMessage, known: SourceTable) -> SourceTable:
         """A table as the stream names it."""
@@ -183,7 +203,7 @@ class PostgresDatabase:
         if relation.identity != "f" and known.key:
             key = tuple(column.name for column in relation.columns if column.in_key)
         columns = tuple(self._column(each.name, each.type_number, each.modifier) for each in relation.columns)
-        return SourceTable(known.table, columns, key, known.rows_estimated)
+        return self._at_door(SourceTable(known.table, columns, key, known.rows_estimated))
 
     def _column(self, name: str, type_number: int, modifier: int) -> SourceColumn:
         number, modifier, category = self._resolved(type_number, modifier)
@@ -314,7 +334,7 @@ class PostgresDatabase:
     def chunks(self, shape: SourceTable) -> list[BackfillChunk]:
         """Ranges of the first key column, when Python and PostgreSQL sort it alike; otherwise the whole table."""
         schema, _, name = shape.table.partition(".")
-        column = shape.key[0] if shape.key else None
+        column = shape.key[0] if shape.key and not shape.hides_key else None  # bounds are stored
         kinds = {row[0]: self._resolved(row[1], row[2])[0] for row in self.ask(COLUMNS, (schema, name))}
         if column is not None and kinds[column] in TEXT and self.ask("SHOW server_encoding")[0][0] in ENCODINGS:
             bounds = self._text_bounds(shape, column)
@@ -421,7 +441,7 @@ class PostgresDatabase:
             except StopIteration:
                 break
             columns = [
-                array.cast(column.arrow if column.plain else pa.string())
+                array.cast(column.arrow if column.plain and column.taken else pa.string())
                 for column, array in zip(shape.columns, batch.columns, strict=True)
             ]
             yield TextRows(columns, np.zeros(batch.num_rows, np.bool_))
@@ -449,6 +469,8 @@ class PostgresDatabase:
 def _read_as(column: SourceColumn) -> str:
     """The backfill's expression for a column: numbers natively, all else as the text that the stream would send."""
     name = _name(column.name)
+    if not column.taken:
+        return "NULL::text"
     if pa.types.is_timestamp(column.arrow):
         kind = MOMENTS[1114 if column.arrow.tz is None else 1184]
         first, beyond = f"'0001-01-01'::{kind}", f"'{BEYOND}'::{kind}"

@@ -95,6 +95,10 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
             ("event time", settings["event_time"]),
             ("watermark", times and f"{times['watermark']}{' (idle)' if times['idle'] else ''}"),
             ("personal", ", ".join(map(_personal, settings["privacy"].items())) or None),
+            (
+                "rows by",
+                ", ".join(f"{column} (claim {claim})" for column, claim in settings["rows_by"].items()) or None,
+            ),
             ("created", description["created_at"]),
             ("fsync", f"{fsync}, {show_duration_ms(settings['fsync_interval_ms'])}" if fsync == "interval" else fsync),
             ("retention", ", ".join(retention).replace("at most, ", "at most ")),

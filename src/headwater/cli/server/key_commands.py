@@ -17,6 +17,7 @@ from headwater.cli.command_options import JsonOption
 from headwater.cli.output import ListColumns, answer, answer_list, say, write_json
 from headwater.cli.quantities import parse_seconds
 from headwater.clock import format_us
+from headwater.errors import InvalidDeclaration
 
 app = typer.Typer(help="Keys: who may ask a server, and for what.", no_args_is_help=True)
 
@@ -33,7 +34,8 @@ ExpiresOption = Annotated[
 def add(
     name: NameArgument,
     scope: Annotated[
-        list[str], typer.Option("--scope", "-s", help="produce, consume, query, personal or admin; may be given again.")
+        list[str],
+        typer.Option("--scope", "-s", help="produce, consume, query, personal, rows or admin; may be given again."),
     ],
     only: Annotated[
         list[str] | None,
@@ -53,6 +55,15 @@ def add(
             show_default=False,
         ),
     ] = None,
+    claim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim",
+            metavar="NAME=VALUE",
+            help="Where rows are told apart by this claim, sees those of this value; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
     expires: ExpiresOption = None,
     key_file: KeyFile = KEY_FILE,
     as_json: JsonOption = False,
@@ -62,10 +73,19 @@ def add(
     [cyan]headwater key add importer --scope produce --only orders --expires 90d[/cyan]
     [cyan]headwater key add dashboard -s query -s consume --key-file keys.json[/cyan]
     [cyan]headwater key add billing -s query --purpose billing[/cyan]
+    [cyan]headwater key add acme -s query --claim tenant=acme[/cyan]
     """
     from headwater.server.http.keys import Keys
 
-    key = Keys(key_file).add(name, scope, only=only or (), purposes=purpose or (), lasts_s=_lasting(expires))
+    claims: dict[str, list[str]] = {}
+    for given in claim or []:
+        told, equals, value = given.partition("=")
+        if not equals:
+            raise InvalidDeclaration(f"{given!r} is no claim", hint="Give a name and a value: --claim tenant=acme")
+        claims.setdefault(told, []).append(value)
+    key = Keys(key_file).add(
+        name, scope, only=only or (), purposes=purpose or (), claims=claims, lasts_s=_lasting(expires)
+    )
     _show(name, key, key_file, as_json=as_json)
 
 
@@ -119,6 +139,7 @@ def ls(key_file: KeyFile = KEY_FILE, as_json: JsonOption = False) -> None:
         "scopes": lambda each: ", ".join(each["scopes"]),
         "only": lambda each: ", ".join(each["only"]) or "everything",
         "sees": lambda each: "personal columns" if each["sees_everything"] else ", ".join(each["purposes"]),
+        "claims": lambda each: ", ".join(f"{name}={'|'.join(values)}" for name, values in each["claims"].items()),
         "made": "made_at",
         "expires": lambda each: each["expires_at"] or "never",
     }
@@ -133,6 +154,7 @@ def _listed(entry: dict[str, Any]) -> dict[str, Any]:
         "scopes": entry["scopes"],
         "only": entry.get("only", []),
         "purposes": entry.get("purposes", []),
+        "claims": entry.get("claims", {}),
         "sees_everything": bool({"personal", "admin"} & set(entry["scopes"])),
         "made_at": entry.get("made_at"),
         "expires_at": None if ends is None else format_us(ends),

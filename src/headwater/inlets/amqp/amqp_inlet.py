@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headwater.backoff import Backoff
+from headwater.capture.door import Door
 from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
 from headwater.inlets.amqp import amqp_connection
 from headwater.inlets.dead_messages import DeadMessage, DeadMessages
 from headwater.inlets.ingest import IncomingMessage, Ingest
 from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S, Inlet, InletDeclaration
 from headwater.inlets.message_bodies import rows_of
+from headwater.inlets.message_door import MessageDoor
 from headwater.log.contract import EventLog, EventTopic
 from headwater.log.schema.event_metadata import Metadata
 
@@ -113,6 +115,11 @@ class AmqpInlet(Inlet):
             )
         self.ingest = Ingest(topic, self.counter_store, id_column=declared.id_column)
         self.dead = DeadMessages(log, name)
+
+    def pass_by(self, door: Door | None) -> None:
+        """Keep no more of messages than a door lets in."""
+        self.ingest.door = MessageDoor(door, self.log, self.topic, self.ingest.id_column)
+        self.dead.sealed = True
 
     def _open(self) -> None:
         self.counter_store.address = amqp_connection.shown(self.declared.url, self.declared.queue)

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from headwater.backoff import Backoff
+from headwater.capture.door import Door
 from headwater.errors import Backpressure, HeadwaterError, InvalidDeclaration
 from headwater.inlets.dead_messages import DeadMessage, DeadMessages
 from headwater.inlets.inlet import BACKOFF_FIRST_S, BACKOFF_MAX_S, Inlet, InletDeclaration
@@ -27,6 +28,7 @@ from headwater.inlets.kafka.kafka_messages import MessageColumns, MessagePart, M
 from headwater.inlets.kafka.kafka_positions import KafkaPositions
 from headwater.inlets.kafka.kafka_reader import KafkaReader, KafkaSource
 from headwater.inlets.kafka.value_formats import AvroValues, DebeziumValues, JsonValues, RawValues, ValueFormat
+from headwater.inlets.message_door import MessageDoor
 from headwater.kafka.kafka_client import KafkaCluster, client
 from headwater.kafka.values.schema_registry import SchemaRegistry, avro
 from headwater.log.commits.stored_positions import PositionMoved
@@ -129,6 +131,7 @@ class KafkaInlet(Inlet):
         self.source = KafkaSource(cluster, source, group, declared.start, declared.on_loss)
         self.positions = KafkaPositions(log, app, name, source)
         self.dead = DeadMessages(log, name)
+        self.door: MessageDoor | None = None
         registry = None if declared.registry is None else SchemaRegistry(declared.registry)
         self.rows = MessageRows(
             topic,
@@ -144,6 +147,11 @@ class KafkaInlet(Inlet):
     def lag(self) -> int | None:
         """How many offsets of the Kafka topic are still to be read; None before it is known."""
         return self._lag
+
+    def pass_by(self, door: Door | None) -> None:
+        """Keep no more of messages than a door lets in."""
+        self.door = MessageDoor(door, self.log, self.topic)
+        self.dead.sealed = True
 
     def _open(self) -> None:
         self.counter_store.address = f"kafka://{self.source.cluster.servers} {self.source.topic}"
@@ -217,7 +225,8 @@ class KafkaInlet(Inlet):
     ) -> None:
         with self.log.transaction() as t:
             for part in parts:
-                t.append_batch(self.topic, part.batch, deleted=part.deleted, partition=part.partition)
+                batch = part.batch if self.door is None else self.door.batch(part.batch)
+                t.append_batch(self.topic, batch, deleted=part.deleted, partition=part.partition)
             if dead:
                 t.append_batch(self.dead.topic(), self.dead.batch(dead))
             self.positions.move_in(t, moves)

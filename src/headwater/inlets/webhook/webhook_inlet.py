@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+from headwater.capture.door import Door
 from headwater.errors import InvalidDeclaration, Unavailable
 from headwater.inlets.ingest import Ingest
 from headwater.inlets.inlet import Inlet, InletDeclaration
+from headwater.inlets.message_door import MessageDoor
 from headwater.inlets.webhook.signature import Signature
 from headwater.inlets.webhook.webhook_receiver import WebhookReceiver
 from headwater.inlets.webhook.webhook_server import WebhookServer
@@ -107,6 +109,10 @@ class WebhookInlet(Inlet):
         self.ingest = Ingest(topic, self.counter_store, id_column=declared.id_column)
         self.receiver = WebhookReceiver(declared, self.ingest)
         self._server: WebhookServer | None = None
+
+    def pass_by(self, door: Door | None) -> None:
+        """Keep no more of messages than a door lets in."""
+        self.ingest.door = MessageDoor(door, self.log, self.topic, self.ingest.id_column)
 
     def _open(self) -> None:
         declared = self.declared

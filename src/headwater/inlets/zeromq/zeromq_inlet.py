@@ -15,10 +15,12 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from headwater.capture.door import Door
 from headwater.errors import HeadwaterError, InvalidDeclaration, MissingExtra, RowRefused, Unavailable
 from headwater.inlets.dead_messages import DeadMessage, DeadMessages
 from headwater.inlets.ingest import IncomingMessage, Ingest
 from headwater.inlets.inlet import BACKOFF_FIRST_S, Inlet, InletDeclaration
+from headwater.inlets.message_door import MessageDoor
 from headwater.inlets.zeromq.zeromq_frames import FORMATS, Gaps, ZeromqFrames
 from headwater.log.contract import EventLog, EventTopic
 
@@ -113,6 +115,11 @@ class ZeromqInlet(Inlet):
             prefix_column=declared.prefix_column,
         )
         self.gaps = Gaps(declared.sequence, declared.prefix_column)
+
+    def pass_by(self, door: Door | None) -> None:
+        """Keep no more of messages than a door lets in."""
+        self.ingest.door = MessageDoor(door, self.log, self.topic, self.ingest.id_column)
+        self.dead.sealed = True
 
     def _open(self) -> None:
         zmq, declared = client(), self.declared

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from headwater.clock import Clock
 from headwater.errors import InvalidDeclaration, MissingExtra, Unauthenticated, Unavailable
-from headwater.server.http.keys import NAME_PATTERN, PREFIX, SCOPES, Holder, Keys
+from headwater.server.http.keys import CLAIM_LENGTH_MAX, CLAIM_VALUES_MAX, NAME_PATTERN, PREFIX, SCOPES, Holder, Keys
 from headwater.server.server_settings import ServerSettings, is_loopback
 
 logger = logging.getLogger("headwater.server")
@@ -141,7 +141,7 @@ class IdentityTokens:
             )
         except self._jwt.PyJWTError as error:
             raise _refused(str(error)) from error
-        return Holder(f"jwt:{claims['sub']}", _scopes(claims), _only(claims), _purposes(claims))
+        return Holder(f"jwt:{claims['sub']}", _scopes(claims), _only(claims), _purposes(claims), _values(claims))
 
     def _key_id(self, token: str) -> str | None:
         try:
@@ -204,6 +204,21 @@ def _purposes(claims: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(named, list) or not all(isinstance(purpose, str) for purpose in named):
         raise _refused(f"its claim {PURPOSES_CLAIM} is no list of purposes")
     return tuple(named)
+
+
+def _values(claims: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """What a token says of its holder, by which rows are told apart: texts, whole numbers, and lists of them.
+
+    >>> sorted(_values({"tenant": "acme", "teams": [7, "b"], "ok": True, "address": {"city": "Rome"}}))
+    [('teams', '7'), ('teams', 'b'), ('tenant', 'acme')]
+    """
+    found = set()
+    for name, given in claims.items():
+        for value in (given if isinstance(given, list) else [given])[:CLAIM_VALUES_MAX]:
+            text = str(value) if type(value) in (str, int) else ""
+            if text and len(text) <= CLAIM_LENGTH_MAX and text.isprintable():
+                found.add((name, text))
+    return frozenset(found)
 
 
 def _refused(why: str) -> Unauthenticated:

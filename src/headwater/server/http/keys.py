@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -28,11 +28,13 @@ from typing import Any
 from headwater.clock import Clock, format_us
 from headwater.errors import InvalidDeclaration, Unauthenticated
 from headwater.log.schema.personal_columns import Personal
+from headwater.log.schema.row_claims import declared_rows_by
 from headwater.log.topic_settings import check_name
 from headwater.views.privacy.personal_data import SEES_ALL, PrivacyRights
 
-SCOPES = ("produce", "consume", "query", "personal", "admin")
+SCOPES = ("produce", "consume", "query", "personal", "rows", "admin")
 PREFIX = "hw_"
+CLAIM_VALUES_MAX, CLAIM_LENGTH_MAX = 100, 1000
 NAME_PATTERN = re.compile(r"[\w.\-*?]{1,200}")  # a name of the log, with wildcards
 
 
@@ -44,6 +46,7 @@ class Holder:
     scopes: frozenset[str]
     only: tuple[str, ...] = ()  # names of topics, views and so on, with wildcards; empty: all
     purposes: tuple[str, ...] = ()  # personal columns of these purposes are not masked
+    claims: frozenset[tuple[str, str]] = frozenset()  # names and values: whose rows it sees, where they are told apart
 
     def may(self, scope: str) -> bool:
         """Whether the key is good for something.
@@ -55,12 +58,15 @@ class Holder:
 
     @property
     def privacy(self) -> PrivacyRights:
-        """What it may see of personal columns.
+        """What it may see of personal columns, and which rows.
 
-        >>> Holder("app", frozenset({"query"}), purposes=("billing",)).privacy.everything
-        False
+        >>> rights = Holder("app", frozenset({"query", "rows"}), purposes=("billing",)).privacy
+        >>> rights.everything, rights.every_row
+        (False, True)
         """
-        return SEES_ALL if self.may("personal") else PrivacyRights(purposes=frozenset(self.purposes))
+        if self.may("personal") and self.may("rows"):
+            return SEES_ALL
+        return PrivacyRights(self.may("personal"), frozenset(self.purposes), self.may("rows"), self.claims)
 
     def may_touch(self, name: str) -> bool:
         """Whether the key is good for a topic, a view or another thing of this name.
@@ -106,7 +112,11 @@ class Keys:
                 hint=f"Make a new one: headwater key rotate {found['name']} --key-file FILE",
             )
         return Holder(
-            found["name"], frozenset(found["scopes"]), tuple(found.get("only", ())), tuple(found.get("purposes", ()))
+            found["name"],
+            frozenset(found["scopes"]),
+            tuple(found.get("only", ())),
+            tuple(found.get("purposes", ())),
+            frozenset((claim, value) for claim, values in found.get("claims", {}).items() for value in values),
         )
 
     def entries(self) -> list[dict[str, Any]]:
@@ -129,13 +139,14 @@ class Keys:
         *,
         only: Sequence[str] = (),
         purposes: Sequence[str] = (),
+        claims: Mapping[str, Collection[str]] | None = None,
         lasts_s: float | None = None,
     ) -> str:
         """Make a key and return it; it cannot be shown again.
 
         ``only``: the names of topics, views and so on that it is good for, with ``*`` and ``?`` for a part of a name.
-        ``purposes``: it sees the values of masked columns of these purposes. ``lasts_s``: after so many seconds it
-        ends.
+        ``purposes``: it sees the values of masked columns of these purposes. ``claims``: of topics and views whose rows
+        are told apart, it sees those with these values. ``lasts_s``: after so many seconds it ends.
         """
         check_name("key", name)
         unknown = sorted(set(scopes) - set(SCOPES))
@@ -150,6 +161,8 @@ class Keys:
                 )
         for purpose in purposes:
             Personal("person", purpose=purpose)  # refuses what is no word
+        given = {claim: sorted(set(values)) for claim, values in (claims or {}).items()}
+        _check_claims(given)
         known = self.entries()
         if any(each["name"] == name for each in known):
             raise InvalidDeclaration(
@@ -161,6 +174,8 @@ class Keys:
             entry["only"] = sorted(set(only))
         if purposes:
             entry["purposes"] = sorted(set(purposes))
+        if given:
+            entry["claims"] = given
         key = self._renew(entry, lasts_s)
         self._write([*known, entry])
         return key
@@ -216,6 +231,20 @@ class Keys:
             raise
 
 
+def _check_claims(claims: Mapping[str, Sequence[str]]) -> None:
+    for claim, values in claims.items():
+        declared_rows_by({"column": claim})  # refuses what is no name
+        for value in values:
+            if not isinstance(value, str) or not value or len(value) > CLAIM_LENGTH_MAX or not value.isprintable():
+                raise InvalidDeclaration(
+                    f"claim {claim} cannot be {value!r}", hint=f"Use a text of at most {CLAIM_LENGTH_MAX} characters."
+                )
+        if not 1 <= len(values) <= CLAIM_VALUES_MAX:
+            raise InvalidDeclaration(
+                f"claim {claim} has {len(values)} values", hint=f"Give one, and at most {CLAIM_VALUES_MAX}."
+            )
+
+
 def hashed(key: str) -> str:
     """The entry of a key in the file."""
     return hashlib.sha256(key.encode()).hexdigest()
@@ -230,6 +259,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
             # An end or a limit that cannot be read would be none at all.
             ends = [each.get("ends_us", 0), each.get("before", {"ends_us": 0})["ends_us"]]
             lists = all(isinstance(each.get(name, []), list) for name in ("only", "purposes"))
+            lists = lists and all(isinstance(values, list) for values in each.get("claims", {}).values())
             if not all(isinstance(end, int) for end in ends) or not lists:
                 raise ValueError(each)
         return list(found)

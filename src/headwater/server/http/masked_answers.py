@@ -1,11 +1,13 @@
-"""Masked answers: what a key without the right sees of personal columns.
+"""Masked answers: what a key without the right sees of personal columns, and of rows that are told apart by claims.
 
-What it is: ``MaskedAnswers``, which every route that shows values goes through: it masks tables and rows, tells queries
-which columns are hidden, and refuses what cannot be masked.
-Invariants: a key sees the values of a masked column only with the scope ``personal`` or with the column's purpose. What
-is declared counts from the next request on. A masked column is no way to ask for a row: whether a value is there would
-be told. Keys with the right cost nothing.
-Not here: which columns are personal (``views/privacy/personal_data.py``), masks (``log/schema/column_masks.py``).
+What it is: ``MaskedAnswers``, which every route that shows values goes through: it leaves rows out of tables, masks the
+others, tells queries which columns and rows are hidden, and refuses what cannot be masked.
+Invariants: a key sees the values of a masked column only with the scope ``personal`` or with the column's purpose, and
+rows that are told apart only with the scope ``rows`` or by its own claims. What is declared counts from the next
+request on. A masked column is no way to ask for a row: whether a value is there would be told. Keys with the right cost
+nothing.
+Not here: which columns are personal (``views/privacy/personal_data.py``), which rows are whose
+(``views/privacy/row_rules.py``), masks (``log/schema/column_masks.py``).
 Read next: ``keys.py``; ``docs/privacy.md``.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -26,9 +29,14 @@ from headwater.log.schema.personal_columns import Mask
 from headwater.server.http.keys import Holder
 from headwater.views.privacy.hidden_columns import HiddenColumns
 from headwater.views.privacy.personal_data import PersonalData, PersonalMark, PrivacyRights
+from headwater.views.privacy.row_rules import RowRules, RowsShown, shown_by
+from headwater.views.serving.serving_queries import Bounds
 
 if TYPE_CHECKING:
     from headwater.app import App
+
+
+NO: frozenset[str] = frozenset()
 
 
 class MaskedAnswers:
@@ -37,6 +45,7 @@ class MaskedAnswers:
     def __init__(self, app: App) -> None:
         self._app = app
         self._data: PersonalData = app.personal_data
+        self._rules: RowRules = app.row_rules
         self._lock = threading.Lock()
         self._made: ColumnMasks | None = None
 
@@ -55,9 +64,42 @@ class MaskedAnswers:
         """The same by the rights."""
         return {} if rights.everything else self._data.of(relation).masks(columns, rights)
 
+    def rows_of(self, rights: PrivacyRights, relation: str) -> RowsShown | None:
+        """The rows of a topic or view that these rights show, None: all; ``Forbidden`` when they show none."""
+        return self._rules.shown(relation, rights)
+
+    def rights_about(self, holder: Holder, view: str) -> PrivacyRights:
+        """What a subscriber may see of a view, with no claims but those that count: subscribers of equal rights share
+        their messages."""
+        rights = holder.privacy
+        rule = None if rights.every_row else self._rules.of(view)
+        if rule is not None:
+            shown_by(view, rule, rights)
+        named = {claim for _, claim in rule.columns} if rule is not None else set()
+        return replace(rights, claims=frozenset(each for each in rights.claims if each[0] in named))
+
     def table(self, holder: Holder, relation: str, table: pa.Table) -> pa.Table:
         """Rows of a topic or view as a key may see them."""
+        shown = self.rows_of(holder.privacy, relation)
+        table = table if shown is None else shown.table(table)
         return self.masked(table, self.masks(holder, relation, table.schema.names))
+
+    def bounded(self, holder: Holder, view: str, bounds: Bounds) -> Bounds:
+        """The bounds of an answer, with the rows that the key sees."""
+        shown = self.rows_of(holder.privacy, view)
+        return bounds if shown is None else replace(bounds, hidden={view.lower(): HiddenColumns(NO, rows=shown)})
+
+    def check_every_row(self, holder: Holder, relation: str, what: str, *, upstream: bool = False) -> None:
+        """Refuse an answer of rows that are told apart, where none can be left out."""
+        if holder.privacy.every_row:
+            return
+        found = self._rules.told_apart(relation) if upstream else relation if self._rules.of(relation) else None
+        if found is not None:
+            raise Forbidden(
+                f'key "{holder.name}" cannot see {what}: the rows of "{found}" are told apart by the claims of readers',
+                detail="No row can be left out of this answer.",
+                hint="Make a key for every row: headwater key add NAME --scope … --scope rows --key-file FILE",
+            )
 
     def masked(self, table: pa.Table, masks: Mapping[str, Mask]) -> pa.Table:
         """Rows with these masks."""
@@ -80,6 +122,7 @@ class MaskedAnswers:
 
     def check_shown(self, holder: Holder, relation: str, what: str, *, upstream: bool = False) -> None:
         """Refuse an answer that has values of a topic or view, and cannot be masked."""
+        self.check_every_row(holder, relation, what, upstream=upstream)
         if holder.privacy.everything:
             return
         if upstream:
@@ -101,18 +144,27 @@ class MaskedAnswers:
         async def check(request: HTTPConnection) -> None:
             holder: Holder = request.scope["state"]["holder"]
             name = request.path_params["name"]
-            if not holder.privacy.everything:
+            if not holder.privacy.unlimited:
                 for topic in [name + suffix for suffix in suffixes]:
                     await asyncio.to_thread(self.check_shown, holder, topic, "what is kept there")
 
         return check
 
     def hidden(self, holder: Holder) -> dict[str, Any]:
-        """The columns of every topic and view that a key's queries get null of, as JSON."""
-        if holder.privacy.everything:
-            return {}
-        found = {name: HiddenColumns.of(marks, holder.privacy) for name, marks in self._data.every().items()}
-        return {name.lower(): columns.to_json() for name, columns in found.items() if columns is not None}
+        """The columns of every topic and view that a key's queries get null of, and the rows that they read, as
+        JSON."""
+        rights, found = holder.privacy, dict[str, HiddenColumns]()
+        if not rights.everything:
+            columns = {name: HiddenColumns.of(marks, rights) for name, marks in self._data.every().items()}
+            found = {name: each for name, each in columns.items() if each is not None}
+        if not rights.every_row:
+            for name, rule in self._rules.every().items():
+                try:
+                    rows, closed = shown_by(name, rule, rights), None
+                except Forbidden as error:
+                    rows, closed = None, error.message
+                found[name] = replace(found.get(name, HiddenColumns(NO)), rows=rows, closed=closed)
+        return {name.lower(): each.to_json() for name, each in found.items()}
 
 
 def _hint(mark: PersonalMark | None) -> str:

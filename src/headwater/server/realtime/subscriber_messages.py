@@ -28,6 +28,7 @@ from headwater.log.schema.personal_columns import Mask
 from headwater.server.http.masked_answers import MaskedAnswers
 from headwater.server.http.renderings import rows_text
 from headwater.views.privacy.personal_data import PrivacyRights
+from headwater.views.privacy.row_rules import RowsShown
 from headwater.views.serving.change_feed import VERSION, ChangeFeed
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.view_reader import ViewReader
@@ -126,6 +127,10 @@ class MessageEncoder:
             return {}
         return self._masked.masks_of(self._rights, self.view, parse_view_ddl(about["columns"]).names)
 
+    def _shown(self) -> RowsShown | None:
+        """The rows that these subscribers see, as it is declared now."""
+        return self._masked.rows_of(self._rights, self.view)
+
     def _token(self, manifest: Manifest | None, masks: Mapping[str, Mask]) -> ResumeToken | None:
         about = None if manifest is None else manifest.views.get(self.view)
         if manifest is None or about is None:
@@ -133,6 +138,8 @@ class MessageEncoder:
         version = f"{self._manifests.state_id()}/{about['created_tick']}"
         if masks:  # other masks are another copy: its subscribers get a snapshot
             version += f"/{sorted(masks.items())}"
+        if (shown := self._shown()) is not None:  # so are other rows
+            version += f"/{shown.values}"
         return ResumeToken(manifest.tick, hashlib.sha256(version.encode()).hexdigest()[:8])
 
     def resumed(self, have: ResumeToken) -> ResumeToken | None:
@@ -175,7 +182,9 @@ class MessageEncoder:
                 "key": list(head.key),
                 **({"masked": sorted(masks)} if masks else {}),
             }
-            rows = (self._masked.masked(each, masks) for each in _slices(batches, head.schema))
+            shown = self._shown()
+            seen = (each if shown is None else shown.table(each) for each in _slices(batches, head.schema))
+            rows = (self._masked.masked(each, masks) for each in seen)
             return ViewMessage("snapshot", token, self._parts(token, "rows", rows, about))
 
     def changes(self, after: ResumeToken, *, ticks_max: int) -> list[ViewMessage] | None:
@@ -212,7 +221,9 @@ class MessageEncoder:
         """The changes of one tick, cached; None when there are none."""
         with self._one_at_a_time:
             if token not in self._recent:
-                tables = list(self._feed.read(token.tick, token.tick))
+                tables, shown = list(self._feed.read(token.tick, token.tick)), self._shown()
+                if shown is not None:
+                    tables = [table for each in tables if (table := shown.table(each)).num_rows]
                 changed = [self._masked.masked(table.drop_columns([VERSION]), masks) for table in tables]
                 self._recent[token] = self._changed(token, changed[0]) if changed else None
                 while len(self._recent) > RECENT_MAX:

@@ -54,7 +54,7 @@ def router(state: ServerState) -> APIRouter:
     ) -> Any:
         """One SELECT, as of one tick: in SQLite's dialect over views, or in Spark's over views, tables and topics.
 
-        Columns that are masked for the key are null.
+        Columns that are masked for the key are null, and rows that are not for it are left out.
         """
         seconds = min(asked.timeout or settings.query_seconds_max, settings.query_seconds_max)
         limit = min(asked.limit or settings.query_rows_max, settings.query_rows_max)
@@ -63,7 +63,7 @@ def router(state: ServerState) -> APIRouter:
             "rows_max": limit,
             "bytes_max": settings.query_bytes_max,
             "kind": accepted(accept),
-            "hidden": {} if reader.privacy.everything else await state.read(state.masked.hidden, reader),
+            "hidden": {} if reader.privacy.unlimited else await state.read(state.masked.hidden, reader),
         }
         began = time.monotonic()
         token = await state.awaited(asked.at_least, seconds) if asked.at_least else None
@@ -98,6 +98,7 @@ def router(state: ServerState) -> APIRouter:
         found = {each.name: each for each in state.app.sinks if each.sink.kind == "search"}
         if sink not in found:
             raise UnknownSink(f'no search sink "{sink}" was declared', hint=suggestion(sink, list(found)), sink=sink)
+        await state.read(state.masked.check_every_row, reader, found[sink].view, "an index over the rows")
         if not found[sink].masked:
             await state.read(state.masked.check_shown, reader, found[sink].view, "an index over the rows")
         index: Any = found[sink].sink

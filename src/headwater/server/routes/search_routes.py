@@ -137,7 +137,8 @@ def router(state: ServerState) -> APIRouter:
         await state.read(state.masked.check_shown, reader, view, "the matches of a search")
         state.require_view(view)
         have = token or last_event_id
-        messages = state.broker.subscribe(view, ResumeToken.parse(have) if have else None, reader.privacy)
+        rights = await state.read(state.masked.rights_about, reader, view)
+        messages = state.broker.subscribe(view, ResumeToken.parse(have) if have else None, rights)
         seconds = state.settings.send_seconds_max
         return EventStream(messages, written=_of_search(id), send_seconds_max=seconds, on_slow=state.broker.note_slow)
 

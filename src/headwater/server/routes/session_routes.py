@@ -66,4 +66,5 @@ def _about(holder: Holder) -> dict[str, Any]:
         "scopes": sorted(holder.scopes),
         "only": list(holder.only),
         "purposes": list(holder.purposes),
+        "claims": sorted({claim for claim, _ in holder.claims}),
     }

@@ -108,7 +108,7 @@ def router(state: ServerState) -> APIRouter:
 
         came = await state.until(look, wait)
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
-        if not reader.privacy.everything:
+        if not reader.privacy.unlimited:
             tables = await state.read(lambda: [state.masked.table(reader, view, table) for table in tables])
         return _listed(view, following, tables)
 
@@ -195,6 +195,7 @@ def _rows(
 ) -> Rendered:
     store, settings = state.store, state.settings
     bounds = Bounds(limit + 1, settings.query_bytes_max, settings.query_seconds_max)
+    bounds = state.masked.bounded(reader, view, bounds)
     served = store.views().get(view)
     if served is None:
         raise _unserved(state, view)
@@ -268,9 +269,11 @@ def _history(state: ServerState, reader: Holder, view: str, tick: int, limit: in
             hint="Ask for a tick that is kept.",
             view=view,
         )
+    shown = state.masked.rows_of(reader.privacy, view)
     with ViewReader(view, state.committed, epoch=lambda: 0).rows_at(manifest) as (head, batches):
         found, count, held = [], 0, 0
-        for batch in batches:
+        seen = batches if shown is None else shown.batches(batches)
+        for batch in seen:
             found.append(batch)
             count += batch.num_rows
             held += batch.nbytes
@@ -311,6 +314,8 @@ def _listed(view: str, following: int, tables: list[pa.Table]) -> Any:
 
     parts = []
     for table in tables:
+        if not table.num_rows:  # none that the key sees
+            continue
         tick = table.column(VERSION)[0].as_py()
         parts.append(f'{{"tick":{tick},"changes":{rows_text(table.drop_columns([VERSION]))}}}')
     head = json.dumps({"view": view, "next_tick": following})

@@ -123,6 +123,8 @@ def router(state: ServerState) -> APIRouter:
     async def take(topic: str, group: str, asked: Taking, reader: Reader) -> Any:
         """Messages, each with a handle; answer before the lease ends, or another gets them."""
         found = await state.read_briefly(state.log.get_topic, topic)
+        if not reader.privacy.every_row:  # a message that is left out would stay with this worker
+            await state.read(state.masked.check_every_row, reader, topic, "messages of a work group")
         state.notifier.watch(found)
 
         async def look() -> list[Message] | None:

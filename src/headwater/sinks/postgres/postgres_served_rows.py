@@ -113,12 +113,19 @@ class PostgresServedRows:
                     raise Misuse(f'view "{view}" has no column "{name}"', hint=suggestion(name, list(table.by_name)))
             names = tuple(wanted)
             types = {name: column_type(table.by_name[name].arrow) for name in names}
-            where = " AND ".join(f"{quoted(n)} IS NOT DISTINCT FROM CAST(%s AS {types[n]})" for n in names)
+            conditions = [f"{quoted(n)} IS NOT DISTINCT FROM CAST(%s AS {types[n]})" for n in names]
+            given: list[Any] = [_text(wanted[name], table.by_name[name]) for name in names]
+            seen = bounds.hidden.get(view.lower())
+            if seen is not None and seen.rows is not None:
+                seen.rows.check(table.schema)
+                conditions += [f"CAST({quoted(column)} AS text) = ANY(%s)" for column, _ in seen.rows.values]
+                given += [list(values) for _, values in seen.rows.values]
+            where = " AND ".join(conditions)
             shown = ", ".join(map(_selected, table.columns))
             limit = "" if bounds.rows is None else f" LIMIT {bounds.rows}"
             sql = f"SELECT {shown} FROM {quoted(self.serving.schema)}.{quoted(view)}"
             sql += (f" WHERE {where}" if where else "") + limit
-            rows = db.execute(sql, [_text(wanted[name], table.by_name[name]) for name in names]).fetchall()
+            rows = db.execute(sql, given).fetchall()
         listed = list(zip(*rows, strict=True)) if rows else [()] * len(table.columns)
         arrays = [_loaded(column, values) for column, values in zip(table.columns, listed, strict=True)]
         answer = pa.Table.from_arrays(arrays, schema=table.schema)

@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrivacyRights:
-    """What a reader may see: every value, those of some purposes, or (by default) none that has a mask."""
+    """What a reader may see: every value, those of some purposes, or (by default) none that has a mask.
+
+    And of rows that are told apart: each, or those of the reader's claims (name and value).
+    """
 
     everything: bool = False
     purposes: frozenset[str] = frozenset()
+    every_row: bool = False
+    claims: frozenset[tuple[str, str]] = frozenset()
 
     def cover(self, personal: Personal) -> bool:
         """Whether the values of a personal column are shown as they are.
@@ -40,8 +45,13 @@ class PrivacyRights:
         """
         return self.everything or personal.mask is None or personal.purpose in self.purposes
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether nothing is masked and no row is missing."""
+        return self.everything and self.every_row
 
-SEES_ALL = PrivacyRights(everything=True)
+
+SEES_ALL = PrivacyRights(everything=True, every_row=True)
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,7 @@ class PersonalData:
         if view is None:
             return self._topic(name, views).origins
         found = self._of(name, views, {}).origins
-        return found.union(*(self._upstream(read.lower(), views) for read in _reads(view)))
+        return found.union(*(self._upstream(read.lower(), views) for read in reads_of(view)))
 
     def _of(self, name: str, views: Mapping[str, View], known: dict[str, RelationMarks]) -> RelationMarks:
         if name not in known:
@@ -202,7 +212,7 @@ class PersonalData:
 
     def _copied(self, view: str, views: Mapping[str, View]) -> RelationMarks:
         """Late rows have the columns of the topic that they came from; of a view that is gone, of any topic."""
-        reads = _reads(views[view]) if view in views else self._log().topic_names()
+        reads = reads_of(views[view]) if view in views else self._log().topic_names()
         found: dict[str, frozenset[PersonalOrigin]] = {}
         for each in (self._topic(read.lower(), {}) for read in reads if "." not in read):
             for column, mark in each.columns.items():
@@ -228,7 +238,7 @@ class PersonalData:
         }
         unmarked = frozenset(column for column, personal in own.items() if personal is None)
         uses = self._uses_of(view)
-        rest = self._used(of_everything(_reads(view)), views, known)
+        rest = self._used(of_everything(reads_of(view)), views, known)
         if uses is None:
             return RelationMarks(marks, rest, unmarked, named=False)
         for column, use in uses.items():
@@ -266,7 +276,8 @@ class PersonalData:
         return PersonalMark(frozenset().union(*(mark.origins for mark in counts)), counted=True) if counts else None
 
 
-def _reads(view: View) -> list[str]:
+def reads_of(view: View) -> list[str]:
+    """The topics, tables and views that a view reads."""
     from headwater.views.compiler.plan import topic_of
 
     plan = view.plan

@@ -118,6 +118,15 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def text_literal(value: str) -> str:
+    """A text as SQL text.
+
+    >>> text_literal("o'neill")
+    "'o''neill'"
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
 def shown_name(name: str) -> str:
     """A column's name in SQLite's views, where none can be ``true`` or ``false``: there a space follows it.
 

@@ -63,7 +63,10 @@ TRUTH_VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of an answer; None is no bound. Of ``hidden`` columns a query of SQL gets null."""
+    """The bounds of an answer; None is no bound. Of ``hidden`` columns a query of SQL gets null.
+
+    Rows that are hidden are in no answer.
+    """
 
     rows: int | None = None
     bytes: int | None = None
@@ -195,7 +198,10 @@ def point_read(
     bound = [table.by_name[name].stored(given.column(name))[1][0] for name in wanted]
     where = " AND ".join(f"{quoted(shown_name(name))} IS ?" for name in wanted)
     limit = "" if bounds.rows is None else f" LIMIT {bounds.rows}"
-    rows = fetched(db.execute(f"SELECT * FROM {quoted(table.view)} WHERE {where}{limit}", bound), bounds)
+    source, seen = quoted(table.view), bounds.hidden.get(table.view.lower())
+    if seen is not None and seen.rows is not None:
+        source = f"({table.select_of(seen.rows)})"
+    rows = fetched(db.execute(f"SELECT * FROM {source} WHERE {where}{limit}", bound), bounds)
     values = zip(*rows, strict=True) if rows else [()] * len(table.columns)
     arrays = [column.loaded(list(listed)) for column, listed in zip(table.columns, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

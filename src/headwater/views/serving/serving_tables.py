@@ -25,7 +25,15 @@ import pyarrow as pa
 from headwater.errors import Corruption, Misuse
 from headwater.log.schema.columns import shorten
 from headwater.log.schema.normalization import WEIGHT
-from headwater.views.serving.serving_columns import TRUTH_VALUES, ServedColumn, quoted, row_hashes, shown_name
+from headwater.views.privacy.row_rules import RowsShown
+from headwater.views.serving.serving_columns import (
+    TRUTH_VALUES,
+    ServedColumn,
+    quoted,
+    row_hashes,
+    shown_name,
+    text_literal,
+)
 
 HASH = "_hash"
 HOW_TO_REFILL = "Stop the app and delete its serving.sqlite: the next start refills it from the views' state."
@@ -114,6 +122,18 @@ class ServedTable:
         """Let readers see this table under the view's name."""
         db.execute(f"DROP VIEW IF EXISTS {quoted(self.view)}")
         db.execute(f"CREATE VIEW {quoted(self.view)} AS SELECT {self._names} FROM {quoted(self.name)}")
+
+    def select_of(self, rows: RowsShown) -> str:
+        """The query of some of its rows."""
+        return f"SELECT {self._names} FROM main.{quoted(self.name)} WHERE {self.condition_of(rows)}"
+
+    def condition_of(self, rows: RowsShown) -> str:
+        """The condition of some of its rows."""
+        rows.check(self.schema)
+        return " AND ".join(
+            f"CAST({quoted(column)} AS TEXT) IN ({', '.join(map(text_literal, values))})"
+            for column, values in rows.values
+        )
 
     def drop(self, db: sqlite3.Connection) -> None:
         """Remove the table."""

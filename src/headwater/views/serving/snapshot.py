@@ -208,6 +208,17 @@ class RelationSnapshot:
         columns = self.hidden.get(topic_of(name).lower())
         if columns is None:
             return frame
+        if columns.closed is not None:
+            raise InvalidQuery(f'a query cannot read "{name}": {columns.closed}', name=name)
+        if columns.rows is not None:
+            types = dict(frame.dtypes)
+            known = [f"{quoted(column)} {types[column]}" for column, _ in columns.rows.values if column in types]
+            columns.rows.check(parse_view_ddl(", ".join(known)) if known else pa.schema([]))
+            for column, values in columns.rows.values:
+                frame = frame.where(f.col(quoted(column)).cast("string").isin(*values))
+            # No condition of the query comes before these, where one that fails would tell of rows that are not shown:
+            # Spark moves none past a condition whose outcome it does not know.
+            frame = frame.where(f.rand() >= 0)
         nothing = {each.name: f.lit(None).cast(each.dataType).alias(each.name) for each in frame.schema}
         return frame.select(*(nothing[c] if columns.hides(c) else f.col(quoted(c)) for c in frame.columns))
 

@@ -10,13 +10,15 @@ Read next: ``serving_file.py``; the list for users in ``docs/serving.md``.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from headwater.errors import InvalidQuery
 from headwater.views.privacy.hidden_columns import Hidden
-from headwater.views.serving.serving_columns import shown_name
+from headwater.views.privacy.row_rules import RowsShown
+from headwater.views.serving.serving_columns import quoted, shown_name
 from headwater.views.serving.serving_tables import ServedTable
 
 # By what they do. None of them reaches out of the query, and what they make is bounded by SQLITE_LIMIT_LENGTH.
@@ -147,6 +149,7 @@ FUNCTIONS = frozenset(
 )
 TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 PROBE = "_headwater_probe"
+INNER = "_headwater_rows_"
 WRITES_REFUSED, WRITES_LET_THROUGH = "PRAGMA query_only = ON", "PRAGMA query_only = OFF"
 
 # Named here, because Python's module has not all of them in every version.
@@ -171,6 +174,8 @@ class SqlAuthorizer:
         self._refused: str | None = None
         self._columns: dict[str, frozenset[str]] = {}
         self._hidden: dict[str, frozenset[str]] = {}
+        self._only_in: dict[str, str] = {}  # tables whose rows are read through one view alone
+        self._closed: dict[str, str] = {}
         for name in TABLE_FUNCTIONS:  # their first use registers them, which is refused later
             db.execute(f"SELECT 1 FROM {name}('[]')").fetchall()
         db.set_authorizer(self._decide)
@@ -178,20 +183,48 @@ class SqlAuthorizer:
             db.execute(WRITES_REFUSED)
 
     def show(self, tables: Mapping[str, ServedTable], hidden: Hidden | None = None) -> None:
-        """Let queries read these views, and nothing else; of ``hidden`` columns they read null."""
+        """Let queries read these views, and nothing else; of ``hidden`` columns they read null, and of rows that are
+        told apart their own: until the transaction ends, the view's name is then that of a view of those rows.
+        """
+        self._only_in, self._closed = {}, {}
+        for table in tables.values():
+            columns = (hidden or {}).get(table.view.lower())
+            if columns is not None and columns.closed is not None:
+                self._closed |= dict.fromkeys((table.view, table.name), columns.closed)
+            elif columns is not None and columns.rows is not None:
+                self._only_in[table.name] = self._view_of(table, columns.rows)
         self._hidden = {
             name: frozenset(
                 each for column in table.by_name if columns.hides(column) for each in (column, shown_name(column))
             )
             for table in tables.values()
             if (columns := (hidden or {}).get(table.view.lower())) is not None
-            for name in (table.view, table.name)
+            # The inner view compares hidden columns, too: they are null from there on.
+            for name in (table.view, self._only_in.get(table.name, table.name))
         }
         self._columns = {
             name: frozenset({"", *table.by_name, *map(shown_name, table.by_name)})
             for table in tables.values()
             for name in (table.view, table.name)
+            if name not in self._closed
         }
+
+    def _view_of(self, table: ServedTable, rows: RowsShown) -> str:
+        """A view of some of a table's rows, which stands before the view for everybody.
+
+        It is two: the table is read in the inner one alone, whose name cannot be guessed, so neither the other view
+        nor the table helps to read the other rows. A LIMIT keeps conditions of the query behind its own: one that
+        fails would tell of rows that are not shown.
+        """
+        inner = f"{INNER}{secrets.token_hex(16)}"
+        with self.trusting():
+            self._db.execute(WRITES_LET_THROUGH)
+            try:
+                self._db.execute(f"CREATE TEMP VIEW {inner} AS {table.select_of(rows)} LIMIT -1")
+                self._db.execute(f"CREATE TEMP VIEW {quoted(table.view)} AS SELECT * FROM temp.{inner}")
+            finally:
+                self._db.execute(WRITES_REFUSED)
+        return inner
 
     @contextmanager
     def trusting(self) -> Iterator[None]:
@@ -240,10 +273,16 @@ class SqlAuthorizer:
             return sqlite3.SQLITE_OK
         if self._refused is None:
             self._refused = _said(action, one, two)
+            if action == READ and one in self._closed:
+                self._refused += f": {self._closed[one]}"
         return sqlite3.SQLITE_DENY
 
     def _readable(self, table: str, column: str | None, inside: str | None) -> bool:
         if table in TABLE_FUNCTIONS:
+            return True
+        if table in self._only_in:
+            return inside == self._only_in[table]
+        if table.startswith(INNER):  # its own columns, which the view before it names
             return True
         if column in self._columns.get(table, ()):
             # The table behind a view is read in the view's name alone.
