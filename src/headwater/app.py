@@ -1,6 +1,7 @@
 """An app: what a user declares, runs and asks.
 
-What it is: ``App``: running its views once or for good, rebuilding them, queries in Spark's SQL, verifying.
+What it is: ``App``: running its views once or for good, rebuilding them, backups, erasure, queries in Spark's SQL,
+verifying.
 Invariants: making an ``App`` touches no disk and starts nothing; the home is opened by the first declaration, Spark by
 the first tick. Reading never takes an app over: it works while another process runs it.
 Not here: declaring (``app_declarations.py``), the log itself (``log/home.py``), what a tick does
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from headwater.app_declarations import AppDeclarations
+from headwater.app_declarations import AppDeclarations, run_on
 from headwater.durations import Duration, to_seconds, to_timeout
 from headwater.errors import InvalidDeclaration
 from headwater.log.token import AtLeast, Token
@@ -151,6 +152,32 @@ class App(AppDeclarations):
         []
         """
         return self.sinks.sync()
+
+    def backup(
+        self,
+        to: str,
+        *,
+        every: Duration = "1 day",
+        keep: str | None = None,
+        drill: Duration | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        key_command: str | None = None,
+    ) -> None:
+        """Declare that the home is backed up while the app runs, to a folder or ``s3://…``. See ``docs/backup.md``.
+
+        ``keep="7d,4w,12m"`` prunes after each backup. ``drill="1 week"``: so often backups are restored and verified.
+        ``key_file`` or ``key_command`` gives the key that they are encrypted with: see ``docs/encryption.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> hw.App("shop", home=tempfile.mkdtemp()).backup("/backup/shop", every="1 hour", keep="24h,7d", drill="1 day")
+        """
+        from headwater.encryption.encryption_key import KeySource
+        from headwater.upkeep.backup.backup_schedule import BackupPlan
+
+        if run_on.get() is None:  # a restored copy is not backed up
+            seconds = None if drill is None else to_seconds(drill, what="drill")
+            key = KeySource.of(key_file, key_command)
+            self._services.backups[to] = BackupPlan(to, to_seconds(every, what="every"), keep, seconds, key)
 
     def erase(
         self,

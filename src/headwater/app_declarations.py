@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.app_privacy import AppPrivacy
 from headwater.app_services import AppServices
-from headwater.durations import Duration, to_seconds
+from headwater.durations import Duration
 from headwater.errors import InvalidDeclaration
 from headwater.log.contract import Capability, EventLog, EventTopic, require
 from headwater.log.table import Table, declare_table, open_table
@@ -33,7 +33,6 @@ from headwater.objects.object_address import ObjectAddress
 if TYPE_CHECKING:
     from headwater.capture.app_captures import Captures
     from headwater.capture.database import CaptureSource
-    from headwater.durations import Duration
     from headwater.federation.attachments import Attachment, Attachments
     from headwater.inlets.declared_inlets import DeclaredInlets
     from headwater.inlets.inlet import Inlet, InletDeclaration
@@ -366,32 +365,6 @@ class AppDeclarations(AppPrivacy):
                 view=carried,
             )
         return self.sinks.declare(carried, sink, name, masked=self.personal_data if mask else None)
-
-    def backup(
-        self,
-        to: str,
-        *,
-        every: Duration = "1 day",
-        keep: str | None = None,
-        drill: Duration | None = None,
-        key_file: str | os.PathLike[str] | None = None,
-        key_command: str | None = None,
-    ) -> None:
-        """Declare that the home is backed up while the app runs, to a folder or ``s3://…``. See ``docs/backup.md``.
-
-        ``keep="7d,4w,12m"`` prunes after each backup. ``drill="1 week"``: so often backups are restored and verified.
-        ``key_file`` or ``key_command`` gives the key that they are encrypted with: see ``docs/encryption.md``.
-
-        >>> import headwater as hw, tempfile
-        >>> hw.App("shop", home=tempfile.mkdtemp()).backup("/backup/shop", every="1 hour", keep="24h,7d", drill="1 day")
-        """
-        from headwater.encryption.encryption_key import KeySource
-        from headwater.upkeep.backup.backup_schedule import BackupPlan
-
-        if run_on.get() is None:  # a restored copy is not backed up
-            seconds = None if drill is None else to_seconds(drill, what="drill")
-            key = KeySource.of(key_file, key_command)
-            self._services.backups[to] = BackupPlan(to, to_seconds(every, what="every"), keep, seconds, key)
 
     def get_sink(self, name: str) -> SinkHandle:
         """The sink that was declared under this name; or the only one of the view of this name.
