@@ -211,8 +211,8 @@ def opened_store(store: ObjectStore, source: KeySource | None, *, make: bool = F
         if any(store.list(each) for each in USED):
             raise KeyRefused(
                 f"the backups at {store.shown} are not encrypted, and a key was given",
-                detail="A place is encrypted from its first backup on, or never.",
-                hint="Give encrypted backups a place of their own, or leave the key out.",
+                detail=f"Or {' and '.join(KEY_RECORDS)} are lost. A place is encrypted from the first backup or never.",
+                hint="Give encrypted backups a place of their own, or leave the key out; bring lost records back.",
             )
         if not make:
             return store
