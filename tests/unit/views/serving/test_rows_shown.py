@@ -138,6 +138,14 @@ def test_a_closed_view_is_refused_with_the_reason(stores):
     assert stores[0].asked("SELECT id FROM prices", (), within)[1].num_rows == 2
 
 
+def test_a_view_whose_rows_cannot_be_told_apart_is_closed_and_others_are_not(stores):
+    within = Bounds(100, hidden={"prices": HiddenColumns(NO, rows=RowsShown("prices", (("tenant", ("a",)),)))})
+
+    with pytest.raises(InvalidQuery, match='rows_by of "prices" names "tenant", which is not a column of it'):
+        stores[0].asked("SELECT * FROM prices", (), within)
+    assert stores[0].asked("SELECT * FROM orders", (), within)[1].num_rows == 5
+
+
 def test_rows_by_key_and_first_rows(stores):
     every, own = stores
 
