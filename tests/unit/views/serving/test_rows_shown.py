@@ -71,6 +71,8 @@ QUERIES = [
     # An error that comes from a row of another would tell of it.
     "SELECT id FROM orders WHERE CASE WHEN note = 'marker' THEN abs(-9223372036854775807 - 1) ELSE 1 END",
     "SELECT id FROM orders WHERE json_extract(coalesce(note, '1'), '$') IS NOT NULL OR json('1') AND note IS NULL",
+    # SQLite looks at what an index has before it reads the row.
+    "SELECT id FROM orders WHERE id BETWEEN 0 AND 9 AND CASE WHEN id = 2 THEN abs(-9223372036854775807 - 1) ELSE 1 END",
     "SELECT id FROM orders JOIN prices USING (id) WHERE CASE WHEN note = 'marker' THEN json(note) ELSE 1 END",
     "SELECT id FROM orders ORDER BY CASE WHEN note = 'marker' THEN json(note) ELSE 1 END",
     "SELECT id, sum(id) OVER (ORDER BY id) AS s FROM orders",
