@@ -88,7 +88,14 @@ class Table:
 
     @property
     def privacy(self) -> dict[str, Personal]:
-        """The personal columns, each with its declaration; empty where none are declared."""
+        """The personal columns, each with its declaration; empty where none are declared.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> users = app.table("users", "id BIGINT", key="id", privacy={"id": hw.Personal("user_id")})
+        >>> users.privacy["id"].subject
+        'user_id'
+        """
         return dict(self.topic.settings.privacy)
 
     def upsert(

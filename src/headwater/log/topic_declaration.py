@@ -133,7 +133,14 @@ class DeclaredTopic:
 
     @property
     def privacy(self) -> dict[str, Personal]:
-        """The personal columns, each with its declaration; empty where none are declared."""
+        """The personal columns, each with its declaration; empty where none are declared.
+
+        >>> import headwater as hw, tempfile
+        >>> declared = {"user_id": hw.Personal("user_id")}
+        >>> visits = hw.Log(tempfile.mkdtemp()).topic("visits", "user_id BIGINT, page STRING", privacy=declared)
+        >>> list(visits.privacy)
+        ['user_id']
+        """
         return dict(self._row.settings.privacy)
 
     @property
