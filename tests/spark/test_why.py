@@ -309,3 +309,29 @@ def test_counts_of_rows_are_of_bags(shop):
     found = shop.app.get_view("either").why(id=1, what="o", limit=100)
 
     assert Counter(row["what"] for row in found.rows) == {"o": len(found.inputs[0].events)}
+
+
+def test_a_report_is_written_with_the_rule_and_what_the_reader_may_see(tmp_path):
+    headwater = CommandLine(tmp_path / "home")
+    privacy = {"id": hw.Personal("user_id"), "mail": hw.Personal("user_id", by="id", mask="redact")}
+    with hw.App("bank", home=headwater.home) as app:
+        users = app.table("users", "id BIGINT, mail STRING", key="id", privacy=privacy)
+        app.view("mails", "SELECT id, upper(mail) AS mail FROM users WHERE id < 9")
+        users.upsert([{"id": 7, "mail": "marker"}, {"id": 8, "mail": "other"}], metadata=hw.Metadata(actor="anna"))
+        app.tick()
+
+    page, text = tmp_path / "why.html", tmp_path / "why.md"
+    written = [
+        headwater("why", "mails", "id=7", "--report", str(page)),
+        headwater("why", "mails", "id=7", "--report", str(text), "--unmasked"),
+    ]
+    refused = headwater.error("why", "mails", "id=7", "--report", str(tmp_path / "why.pdf"))
+
+    assert [each.exit_code for each in written] == [0, 0]
+    assert "WHERE id &lt; 9" in page.read_text()
+    assert "users[0]@0" in page.read_text()
+    assert "marker" not in page.read_text().lower()
+    assert "MARKER" in text.read_text()
+    assert "anna" in text.read_text()
+    assert "ends in .html or .md" in refused["hint"]
+    assert not (tmp_path / "why.pdf").exists()

@@ -32,7 +32,7 @@ from headwater.aggregates import (
 from headwater.app import App
 from headwater.capture import Debezium, MySQL, Outbox, Postgres
 from headwater.inlets import AmqpPublisher, Webhook
-from headwater.inlets.inlet import InletDeclaration
+from headwater.inlets.inlet import Inlet, InletDeclaration
 from headwater.log.groups.consumer import Consumer
 from headwater.log.groups.worker import Worker
 from headwater.log.home import Log
@@ -51,6 +51,8 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Sink: ("layout", "open"),  # the sink runner calls them; shown in docs/sinks.md
     InletDeclaration: ("open", "topic_on"),  # App.inlet and the inlets call them
     (Debezium, MySQL, Outbox, Postgres): ("capture_name", "server", "table", "keys", "columns"),  # App.table calls them
+    (MySQL, Outbox, Postgres): ("door",),  # and this
+    Inlet: ("pass_by",),  # InletDeclaration.taking, when it is opened
     Outbox: ("metadata_columns",),  # its capture asks for them
     Webhook: ("checked",),  # the running webhook asks for it
     Email: ("send",),  # the alert sink calls it; an example would need a mail server

@@ -139,7 +139,7 @@ ROOMS = {
         "tick": {"compiler", "spark", "state", "stages", "event_time", "source"},
         "serving": {"compiler", "privacy", "spark", "state", "stages", "event_time", "tick"},
         "lifecycle": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
-        "provenance": {"compiler", "spark", "state", "stages", "event_time", "tick", "serving"},
+        "provenance": {"compiler", "privacy", "spark", "state", "stages", "event_time", "tick", "serving"},
     },
     "views/compiler": {
         "sql": set(),

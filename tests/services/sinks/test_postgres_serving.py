@@ -23,6 +23,8 @@ from headwater.log.schema.ddl import parse_view_ddl
 from headwater.sinks.postgres.postgres_served_rows import PostgresServedRows
 from headwater.sinks.postgres.postgres_serving import PostgresServing, ServingTask, SharedTarget
 from headwater.sinks.runner.sink_status import SinkState
+from headwater.views.privacy.hidden_columns import HiddenColumns
+from headwater.views.privacy.row_rules import RowsShown
 from headwater.views.serving.committed_changes import CommittedChanges
 from headwater.views.serving.serving_queries import Bounds
 from headwater.views.state.algebra import weighted_schema
@@ -246,3 +248,21 @@ def test_values_of_every_type_are_read_as_they_were(serving: PostgresServing, lo
     assert reader.found("odd", {"name": None}, Bounds(rows=10))[1].to_pylist() == [nothing]
     assert str(reader.frontier) == "transfers:0=1"
     reader.close()
+
+
+def test_a_reader_gets_the_rows_of_its_claims(serving: PostgresServing, log: Log) -> None:
+    rows = [{"id": n, "tenant": tenant, "team": n % 2} for n, tenant in enumerate(["a'b", "other", "a'b", None, "a'b"])]
+    bank = Bank(log, serving.app, {"deals": ("id BIGINT, tenant STRING, team INT", ["id"])})
+    bank.commit({"deals": rows})
+    assert task_of(bank, serving, log).catch_up().state is SinkState.FOLLOWING
+    shown = RowsShown("deals", (("team", ("0", "7")), ("tenant", ("a'b",))))
+    within = Bounds(rows=10, hidden={"deals": HiddenColumns(frozenset(), rows=shown)})
+
+    reader = PostgresServedRows(serving)
+    first = reader.first("deals", within)[1].to_pylist()
+    found = [reader.found("deals", {"id": row["id"]}, within)[1].to_pylist() for row in rows]
+    reader.close()
+
+    own = [row for row in rows if row["tenant"] == "a'b" and row["team"] == 0]
+    assert sorted(first, key=lambda row: row["id"]) == own
+    assert found == [[row] if row in own else [] for row in rows]

@@ -9,6 +9,7 @@ Read next: ``past_views.py``, ``why.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -45,4 +46,5 @@ def explained(
         views = views_at(view, manifest, known, runtime.declared, runtime.log, runtime.spark, scratch)
         if not runtime.declared:
             _prepared[runtime] = Prepared(views, {}, runtime.log.clock, 1, runtime.log)
-        return why(view, wanted, views, contents, limit=limit)
+        queries = tuple((name, manifest.views[name]["sql"]) for name in reversed(list(views)))
+        return replace(why(view, wanted, views, contents, limit=limit), queries=queries)

@@ -135,6 +135,7 @@ class Provenance:
     steps: tuple[ProvenanceStep, ...]
     inputs: tuple[ProvenanceInput, ...]
     notes: tuple[str, ...] = field(default=())
+    queries: tuple[tuple[str, str | None], ...] = ()  # of the view and those below it; None: a function
 
     @property
     def events(self) -> list[InputEvent]:

@@ -15,9 +15,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from headwater.errors import InvalidQuery
+from headwater.errors import Forbidden, InvalidQuery
 from headwater.views.privacy.hidden_columns import Hidden
-from headwater.views.privacy.row_rules import RowsShown
 from headwater.views.serving.serving_columns import quoted, shown_name
 from headwater.views.serving.serving_tables import ServedTable
 
@@ -192,7 +191,10 @@ class SqlAuthorizer:
             if columns is not None and columns.closed is not None:
                 self._closed |= dict.fromkeys((table.view, table.name), columns.closed)
             elif columns is not None and columns.rows is not None:
-                self._only_in[table.name] = self._view_of(table, columns.rows)
+                try:
+                    self._only_in[table.name] = self._view_of(table, table.select_of(columns.rows))
+                except Forbidden as error:  # its rows cannot be told apart: other views can still be asked
+                    self._closed |= dict.fromkeys((table.view, table.name), error.message)
         self._hidden = {
             name: frozenset(
                 each for column in table.by_name if columns.hides(column) for each in (column, shown_name(column))
@@ -209,7 +211,7 @@ class SqlAuthorizer:
             if name not in self._closed
         }
 
-    def _view_of(self, table: ServedTable, rows: RowsShown) -> str:
+    def _view_of(self, table: ServedTable, select: str) -> str:
         """A view of some of a table's rows, which stands before the view for everybody.
 
         It is two: the table is read in the inner one alone, whose name cannot be guessed, so neither the other view
@@ -220,7 +222,7 @@ class SqlAuthorizer:
         with self.trusting():
             self._db.execute(WRITES_LET_THROUGH)
             try:
-                self._db.execute(f"CREATE TEMP VIEW {inner} AS {table.select_of(rows)} LIMIT -1")
+                self._db.execute(f"CREATE TEMP VIEW {inner} AS {select} LIMIT -1")
                 self._db.execute(f"CREATE TEMP VIEW {quoted(table.view)} AS SELECT * FROM temp.{inner}")
             finally:
                 self._db.execute(WRITES_REFUSED)
