@@ -51,7 +51,9 @@ def router(state: ServerState) -> APIRouter:
         the first missing tick.
         """
         state.require_view(view)
-        messages = state.broker.subscribe(view, _resume_token(from_tick, token or last_event_id), reader.privacy)
+        have = _resume_token(from_tick, token or last_event_id)
+        await state.read(state.masked.audit.shown, reader, view, None, None, "subscription")
+        messages = state.broker.subscribe(view, have, reader.privacy)
         seconds = state.settings.send_seconds_max
         return EventStream(messages, written=_event, send_seconds_max=seconds, on_slow=state.broker.note_slow)
 
@@ -63,7 +65,9 @@ def router(state: ServerState) -> APIRouter:
             given = socket.query_params
             tick = given.get("from_tick")
             have = _resume_token(ResumeToken.parse(tick).tick if tick else None, given.get("token"))
-            messages = state.broker.subscribe(view, have, socket.scope["state"]["holder"].privacy)
+            holder = socket.scope["state"]["holder"]
+            await state.read(state.masked.audit.shown, holder, view, None, None, "subscription")
+            messages = state.broker.subscribe(view, have, holder.privacy)
         except HeadwaterError as error:
             await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])
             return

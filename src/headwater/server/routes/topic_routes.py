@@ -151,8 +151,8 @@ def router(state: ServerState) -> APIRouter:
         came = await state.until(look, wait)
         following, table = came if came is not None else await state.read(read_rows, found, begin, limit)
         facts = {"topic": topic, "next": str(Token({topic: following})), "count": table.num_rows}
-        if not reader.privacy.everything:
-            table = await state.read(state.masked.table, reader, topic, table)
+        if state.masked.concern(reader):
+            table = await state.read(state.masked.table, reader, topic, table, "records")
         return table_answer(table, facts, accept)
 
     @routes.post("/v1/tables/{table}/rows", dependencies=produces, openapi_extra=ROW_BODY)
