@@ -25,6 +25,7 @@ from websockets.sync.client import connect
 
 import headwater as hw
 from headwater.app_file import app_of
+from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
 from headwater.server.http.keys import Holder, Keys
 from headwater.server.http.masked_answers import MaskedAnswers
 from headwater.views.privacy.hidden_columns import hidden_from_json
@@ -352,3 +353,21 @@ def test_a_query_of_spark_gets_null_of_masked_columns(people: People) -> None:
         found = str(contents.query(sql).to_pylist()).encode().lower()
         assert not [value for value in VALUES if value in found], found
     assert "marker" in str(shown.query(SPARK_QUERIES[0]).to_pylist())
+
+
+def test_what_a_key_was_shown_is_on_record_without_the_values(people: People) -> None:
+    app, server, keys = people
+
+    def told(who: str, path: str) -> list[Any]:
+        answer = server.http.get(path, headers={"authorization": f"Bearer {keys[who]}"})
+        assert answer.status_code == 200
+        return list(app.log.get_topic(AUDIT_TOPIC).rows())[-1:]
+
+    (point,), (masked,) = told("with", "/v1/views/people/rows?key=1"), told("without", "/v1/views/people/rows")
+
+    personal = ["email", "id", "name", "number"]
+    assert [point[name] for name in ("who", "relation", "columns", "rows")] == ["with", "people", personal, 1]
+    assert [masked[name] for name in ("who", "relation", "columns", "rows")] == ["without", "people", ["id"], 2]
+    trail = b"".join(path.read_bytes() for path in app.log.get_topic(AUDIT_TOPIC).directory.rglob("*.*"))
+    assert not [value for value in VALUES if value in trail.lower()]
+    assert app.log.maintain().ok

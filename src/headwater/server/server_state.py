@@ -80,7 +80,7 @@ class ServerState:
         self.settings = settings or ServerSettings()
         self.supervisor = supervisor
         self.identities = Identities.of(self.settings)
-        self.masked = MaskedAnswers(app)
+        self.masked = MaskedAnswers(app, audited=self.identities is not None)
         path = store_path(self.log.home, app.name)
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)

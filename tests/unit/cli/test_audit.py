@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from headwater.cli.main import app
 from headwater.log.home import Log
+from headwater.log.maintenance.audit_trail import AuditEntry, note_audit
 from tests.unit.command_line import CommandLine
 
 
@@ -87,3 +88,24 @@ def test_mistakes_are_told_in_words(headwater: CommandLine, tmp_path: Path) -> N
     assert told("prove", "orders", "0", "--partition", "2") == 'topic "orders" has no partition 2'
     assert told("prove", "orders", "0").startswith("no checkpoint of topic")
     assert "there is no file" in without_home("audit", "check-proof", str(tmp_path / "none"), "--root", "00").stderr
+
+
+def test_the_trail_is_listed_by_key_view_and_time(headwater: CommandLine) -> None:
+    assert headwater.json("audit", "ls") == []
+    headwater("audit", "begin")
+    headwater("backup", "create", "--to", str(headwater.home.parent / "backups"))
+    with Log(headwater.home) as log:
+        note_audit(log, AuditEntry("read", "support", "People", ["mail"], 3, "rows"))
+
+    every = headwater.json("audit", "ls")
+
+    assert [(each["action"], each["relation"], each["rows"]) for each in every] == [
+        ("backup", None, 20),
+        ("read", "People", 3),
+    ]
+    assert every[0]["who"].startswith("local:")
+    assert headwater.json("audit", "ls", "--who", "support", "--view", "people") == every[1:]
+    assert headwater.json("audit", "ls", "--since", "2000-01-01T00:00Z") == every
+    assert headwater.json("audit", "ls", "--since", "2100-01-01T00:00Z") == []
+    assert headwater.error("audit", "ls", "--since", "17")["message"] == "'17' is no time"
+    assert "mail" in headwater("audit", "ls").stdout

@@ -18,6 +18,8 @@ import typer
 from headwater.cli import completions
 from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
 from headwater.cli.output import ListColumns, answer, answer_list, console, show_table, thousands, write_json
+from headwater.cli.quantities import parse_place
+from headwater.clock import format_us, to_us
 from headwater.errors import Corruption, Misuse
 
 if TYPE_CHECKING:
@@ -196,6 +198,63 @@ def check_proof(
         console().print("\n".join(lines), markup=False, soft_wrap=True)
     if not found.ok:
         raise typer.Exit(Corruption.exit_status)
+
+
+@app.command("begin")
+def begin(home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Begin the home's audit trail, the topic _audit: who was shown personal columns, who erased, backed up, restored.
+
+    A server with keys begins it by itself when it first shows a personal column.
+
+    [cyan]headwater audit begin --home shop-data[/cyan]
+    """
+    from headwater.log.maintenance.audit_trail import begin_trail
+
+    with opened(home) as log:
+        name = begin_trail(log).name
+    answer({"topic": name}, f"the trail is the topic {name}", as_json=as_json)
+
+
+@app.command("ls")
+def ls(
+    who: Annotated[str, typer.Option("--who", metavar="NAME", help="Only of this key or user.")] = "",
+    relation: Annotated[str, typer.Option("--view", metavar="NAME", help="Only about this view or topic.")] = "",
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="A time (2026-01-31T10:00Z), or how long ago (1d).")
+    ] = "",
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the audit trail: who was shown which personal columns, who erased, made and restored backups.
+
+    [cyan]headwater audit ls --view contacts --since 7d[/cyan]
+    [cyan]headwater audit ls --who support --json[/cyan]
+    """
+    from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
+
+    start = parse_place(since) if since else None
+    if isinstance(start, str | int):
+        raise Misuse(f"{since!r} is no time", hint="Use a time (2026-01-31T10:00Z), or how long ago (7d).")
+    with opened(home) as log:
+        topic = log.find_topic(AUDIT_TOPIC)
+        rows = [] if topic is None else list(topic.rows())
+    found = [
+        {**each, "at": format_us(to_us(each["at"]))}
+        for each in rows
+        if who in ("", each["who"])
+        and relation.lower() in ("", (each["relation"] or "").lower())
+        and (start is None or each["at"] >= start)
+    ]
+    columns: ListColumns = {
+        "at": "at",
+        "who": "who",
+        "action": "action",
+        "about": "relation",
+        "columns": lambda each: ", ".join(each["columns"] or ()),
+        ">rows": lambda each: "" if each["rows"] is None else f"{each['rows']:,}",
+        "detail": "detail",
+    }
+    answer_list(found, columns, empty="nothing is on record", as_json=as_json)
 
 
 def _document(path: Path) -> Any:

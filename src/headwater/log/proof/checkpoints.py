@@ -42,7 +42,8 @@ CREATE TABLE IF NOT EXISTS checkpoints (  -- of topics with proof=True; never re
     schema_version INTEGER NOT NULL,     -- that its rows were hashed with
     parts TEXT NOT NULL,                 -- JSON: the columns of each part of a row
     subtrees BLOB NOT NULL,              -- over its rows alone, see log/proof/merkle_tree.py
-    root BLOB NOT NULL,                  -- of all rows up to its end
+    tree BLOB NOT NULL,                  -- the subtrees of all rows up to its end: the next one goes on from them
+    root BLOB NOT NULL,                  -- theirs
     made_us INTEGER NOT NULL,
     file TEXT,                           -- commitments and salts; NULL: retention has dropped the rows
     file_bytes INTEGER,
@@ -62,6 +63,7 @@ class Checkpoint:
     schema_version: int
     parts: RowParts
     subtrees: CompactRange
+    tree: CompactRange
     root: bytes
     made_us: int
     file: CommitmentFile | None
@@ -133,13 +135,6 @@ class Checkpoints:
         )
         return self._checkpoint(rows[0]) if rows else None
 
-    def tree(self) -> CompactRange:
-        """All checkpoints as one range."""
-        tree = CompactRange(0, 0, ())
-        for each in self.all():
-            tree += each.subtrees
-        return tree
-
     def names(self) -> set[str]:
         """The files that are listed."""
         rows = self.catalog.read(
@@ -171,7 +166,7 @@ class Checkpoints:
         assert file is not None
         with self.catalog.write(durable=True) as db:
             db.execute(
-                "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     self.topic_id,
                     made.partition,
@@ -180,6 +175,7 @@ class Checkpoints:
                     made.schema_version,
                     made.parts.to_json(),
                     made.subtrees.pack(),
+                    made.tree.pack(),
                     made.root,
                     made.made_us,
                     file.path.name,
@@ -215,6 +211,7 @@ class Checkpoints:
             row["schema_version"],
             RowParts.parse(row["parts"]),
             CompactRange.unpack(bytes(row["subtrees"])),
+            CompactRange.unpack(bytes(row["tree"])),
             bytes(row["root"]),
             row["made_us"],
             file,
@@ -230,12 +227,12 @@ def checkpoint_sealed(topic: Topic, number: int) -> int:
     last = known.last()
     end, made = start if last is None else last.next_offset, 0
     pending = topic.log.registry.sealed(topic.id, number, directory, start=end)
-    tree = known.tree() if pending else CompactRange(0, 0, ())
+    tree = CompactRange(0, 0, ()) if last is None else last.tree
     for segment in pending:
         begin = max(end, segment.base_offset)  # beyond the end: it was turned off, and retention has been here
         each = _made(topic, number, segment, begin, tree)
         known.add(each)
-        tree, end, made = tree + each.subtrees, segment.next_offset, made + 1
+        tree, end, made = each.tree, segment.next_offset, made + 1
     return made
 
 
@@ -257,6 +254,7 @@ def _made(topic: Topic, number: int, segment: SealedSegment, begin: int, tree: C
 
     path = topic.directory / str(number) / f"{segment_name(begin)}{SUFFIX}"
     file = write_commitments(path, every(), topic.log.files)
+    whole = tree + subtrees
     return Checkpoint(
         number,
         begin,
@@ -264,7 +262,8 @@ def _made(topic: Topic, number: int, segment: SealedSegment, begin: int, tree: C
         segment.schema_version,
         parts,
         subtrees,
-        (tree + subtrees).root(),
+        whole,
+        whole.root(),
         topic.clock.now_us(),
         file,
     )

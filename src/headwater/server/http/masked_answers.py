@@ -4,8 +4,8 @@ What it is: ``MaskedAnswers``, which every route that shows values goes through:
 others, tells queries which columns and rows are hidden, and refuses what cannot be masked.
 Invariants: a key sees the values of a masked column only with the scope ``personal`` or with the column's purpose, and
 rows that are told apart only with the scope ``rows`` or by its own claims. What is declared counts from the next
-request on. A masked column is no way to ask for a row: whether a value is there would be told. Keys with the right cost
-nothing.
+request on. What is shown of personal columns is on record first (``read_audit.py``). A masked column is no way to ask
+for a row: whether a value is there would be told. On a server without keys all of it costs nothing.
 Not here: which columns are personal (``views/privacy/personal_data.py``), which rows are whose
 (``views/privacy/row_rules.py``), masks (``log/schema/column_masks.py``).
 Read next: ``keys.py``; ``docs/privacy.md``.
@@ -24,9 +24,11 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from headwater.errors import Forbidden
+from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
 from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.schema.personal_columns import Mask
 from headwater.server.http.keys import Holder
+from headwater.server.http.read_audit import ReadAudit
 from headwater.views.privacy.hidden_columns import HiddenColumns
 from headwater.views.privacy.personal_data import PersonalData, PersonalMark, PrivacyRights
 from headwater.views.privacy.row_rules import RowRules, RowsShown, shown_by
@@ -37,13 +39,17 @@ if TYPE_CHECKING:
 
 
 NO: frozenset[str] = frozenset()
+# Of the audit trail a query sees nothing, unless the key has the scope admin.
+ALL_OF_TRAIL = {AUDIT_TOPIC: HiddenColumns(NO, others=True).to_json()}
 
 
 class MaskedAnswers:
     """What the holders of keys see of one app. Threads may share it."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, *, audited: bool = False) -> None:
+        """``audited``: what is shown of personal columns is put on record."""
         self._app = app
+        self.audit = ReadAudit(app, enabled=audited)
         self._data: PersonalData = app.personal_data
         self._rules: RowRules = app.row_rules
         self._lock = threading.Lock()
@@ -55,6 +61,10 @@ class MaskedAnswers:
             if self._made is None:
                 self._made = ColumnMasks(self._app.log.local.catalog.mask_secret())
             return self._made
+
+    def concern(self, holder: Holder) -> bool:
+        """Whether anything may have to be masked for a key, left out, or put on record."""
+        return self.audit.enabled or not holder.privacy.unlimited
 
     def masks(self, holder: Holder, relation: str, columns: Iterable[str]) -> dict[str, Mask]:
         """What masks which of these columns of a topic or view for a key."""
@@ -78,10 +88,11 @@ class MaskedAnswers:
         named = {claim for _, claim in rule.columns} if rule is not None else set()
         return replace(rights, claims=frozenset(each for each in rights.claims if each[0] in named))
 
-    def table(self, holder: Holder, relation: str, table: pa.Table) -> pa.Table:
-        """Rows of a topic or view as a key may see them."""
+    def table(self, holder: Holder, relation: str, table: pa.Table, how: str) -> pa.Table:
+        """Rows of a topic or view as a key may see them. ``how``: the route, for the record."""
         shown = self.rows_of(holder.privacy, relation)
         table = table if shown is None else shown.table(table)
+        self.audit.shown(holder, relation, table.schema.names, table.num_rows, how)
         return self.masked(table, self.masks(holder, relation, table.schema.names))
 
     def bounded(self, holder: Holder, view: str, bounds: Bounds) -> Bounds:
@@ -110,6 +121,11 @@ class MaskedAnswers:
         masks = self.masks(holder, relation, row)
         return self._masks.row(row, masks) if masks else row
 
+    def rows(self, holder: Holder, relation: str, rows: list[dict[str, Any]], how: str) -> list[dict[str, Any]]:
+        """Rows of a topic, as ``table``."""
+        self.audit.shown(holder, relation, {name for row in rows for name in row}, len(rows), how)
+        return [self.row(holder, relation, row) for row in rows]
+
     def check_asked(self, holder: Holder, relation: str, columns: Collection[str]) -> None:
         """Refuse to look for rows by the value of a masked column."""
         masked = sorted(self.masks(holder, relation, columns))
@@ -123,10 +139,10 @@ class MaskedAnswers:
     def check_shown(self, holder: Holder, relation: str, what: str, *, upstream: bool = False) -> None:
         """Refuse an answer that has values of a topic or view, and cannot be masked."""
         self.check_every_row(holder, relation, what, upstream=upstream)
+        found = self._data.upstream(relation) if upstream else None
         if holder.privacy.everything:
-            return
-        if upstream:
-            found = self._data.upstream(relation)
+            marks: list[PersonalMark] = []
+        elif upstream:
             marks = [] if found is None else [found]
         else:
             marks = self._data.of(relation).every
@@ -137,6 +153,10 @@ class MaskedAnswers:
                 detail="This answer cannot be masked.",
                 hint=_hint(mark),
             )
+        if upstream:
+            self.audit.behind(holder, found, what)
+        else:
+            self.audit.shown(holder, relation, None, None, what)
 
     def topic_shown(self, *suffixes: str) -> Callable[[HTTPConnection], Awaitable[None]]:
         """A route's dependency: the key sees all of the topics whose name is in the path, with these endings."""
@@ -144,7 +164,7 @@ class MaskedAnswers:
         async def check(request: HTTPConnection) -> None:
             holder: Holder = request.scope["state"]["holder"]
             name = request.path_params["name"]
-            if not holder.privacy.unlimited:
+            if self.concern(holder):
                 for topic in [name + suffix for suffix in suffixes]:
                     await asyncio.to_thread(self.check_shown, holder, topic, "what is kept there")
 
@@ -164,7 +184,8 @@ class MaskedAnswers:
                 except Forbidden as error:
                     rows, closed = None, error.message
                 found[name] = replace(found.get(name, HiddenColumns(NO)), rows=rows, closed=closed)
-        return {name.lower(): each.to_json() for name, each in found.items()}
+        trail = {} if holder.may("admin") or self._app.log.local.find_topic(AUDIT_TOPIC) is None else ALL_OF_TRAIL
+        return {name.lower(): each.to_json() for name, each in found.items()} | trail
 
 
 def _hint(mark: PersonalMark | None) -> str:

@@ -151,7 +151,7 @@ def router(state: ServerState) -> APIRouter:
         found = held.find(id, owner_of(request))
         rows = "[]"
         if batch is not None:
-            masks = partial(state.masked.table, reader, found.consumer.topic.name)
+            masks = partial(state.masked.table, reader, found.consumer.topic.name, how=f"group {found.consumer.group}")
             rows = await state.read(lambda: rows_text(masks(pa.Table.from_batches([batch.data]))))
         return _batch(found, batch, rows)
 

@@ -63,8 +63,10 @@ def router(state: ServerState) -> APIRouter:
             "rows_max": limit,
             "bytes_max": settings.query_bytes_max,
             "kind": accepted(accept),
-            "hidden": {} if reader.privacy.unlimited else await state.read(state.masked.hidden, reader),
+            "hidden": await state.read(state.masked.hidden, reader) if state.masked.concern(reader) else {},
         }
+        if state.masked.audit.enabled:
+            await state.read(state.masked.audit.queried, reader, asked.sql, f"query of {asked.engine}")
         began = time.monotonic()
         token = await state.awaited(asked.at_least, seconds) if asked.at_least else None
         if asked.engine == "spark":

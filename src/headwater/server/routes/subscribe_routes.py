@@ -51,8 +51,10 @@ def router(state: ServerState) -> APIRouter:
         the first missing tick.
         """
         state.require_view(view)
+        have = _resume_token(from_tick, token or last_event_id)
         rights = await state.read(state.masked.rights_about, reader, view)
-        messages = state.broker.subscribe(view, _resume_token(from_tick, token or last_event_id), rights)
+        await state.read(state.masked.audit.shown, reader, view, None, None, "subscription")
+        messages = state.broker.subscribe(view, have, rights)
         seconds = state.settings.send_seconds_max
         return EventStream(messages, written=_event, send_seconds_max=seconds, on_slow=state.broker.note_slow)
 
@@ -64,7 +66,9 @@ def router(state: ServerState) -> APIRouter:
             given = socket.query_params
             tick = given.get("from_tick")
             have = _resume_token(ResumeToken.parse(tick).tick if tick else None, given.get("token"))
-            rights = await state.read(state.masked.rights_about, socket.scope["state"]["holder"], view)
+            holder = socket.scope["state"]["holder"]
+            rights = await state.read(state.masked.rights_about, holder, view)
+            await state.read(state.masked.audit.shown, holder, view, None, None, "subscription")
             messages = state.broker.subscribe(view, have, rights)
         except HeadwaterError as error:
             await socket.close(WEBSOCKET_REFUSED + status_of(error), error.message[:120])

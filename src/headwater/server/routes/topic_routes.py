@@ -150,8 +150,8 @@ def router(state: ServerState) -> APIRouter:
 
         came = await state.until(look, wait)
         following, table = came if came is not None else await state.read(read_rows, found, begin, limit)
-        if not reader.privacy.unlimited:
-            table = await state.read(state.masked.table, reader, topic, table)
+        if state.masked.concern(reader):
+            table = await state.read(state.masked.table, reader, topic, table, "records")
         facts = {"topic": topic, "next": str(Token({topic: following})), "count": table.num_rows}
         return table_answer(table, facts, accept)
 

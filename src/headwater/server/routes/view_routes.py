@@ -108,8 +108,8 @@ def router(state: ServerState) -> APIRouter:
 
         came = await state.until(look, wait)
         following, tables = came if came is not None else await state.read(_changes, state, view, from_tick, ticks)
-        if not reader.privacy.unlimited:
-            tables = await state.read(lambda: [state.masked.table(reader, view, table) for table in tables])
+        if state.masked.concern(reader):
+            tables = await state.read(lambda: [state.masked.table(reader, view, table, "changes") for table in tables])
         return _listed(view, following, tables)
 
     @routes.get("/v1/views/{view}/why", dependencies=[*looks, Depends(needs("consume", about="all"))])
@@ -201,7 +201,7 @@ def _rows(
         raise _unserved(state, view)
     if not key and where is None:
         tick, found = store.first(view, bounds)
-        return _rendered(state, reader, view, tick, found, limit, kind)
+        return _rendered(state, reader, view, tick, found, limit, kind, "rows")
     if key and len(key) != len(served.key):
         raise wrong_key(served, key, instead='where={"column": value}')
     given = dict(zip(served.key, map(_value, key, map(served.schema.field, served.key)), strict=True)) if key else {}
@@ -210,13 +210,14 @@ def _rows(
     known = {name: value for name, value in wanted.items() if name in served.by_name}
     typed = to_rows(far_json_rows([known], served.schema_of(tuple(known))))[0] if known else {}
     tick, found = store.found(view, {**wanted, **typed}, bounds)  # what is no column is refused by the store
-    return _rendered(state, reader, view, tick, found, limit, kind)
+    return _rendered(state, reader, view, tick, found, limit, kind, "rows by value")
 
 
 def _rendered(
-    state: ServerState, reader: Holder, view: str, tick: int, found: pa.Table, limit: int, kind: str
+    state: ServerState, reader: Holder, view: str, tick: int, found: pa.Table, limit: int, kind: str, how: str
 ) -> Rendered:
     facts: dict[str, Any] = {"view": view, "tick": tick, "truncated": found.num_rows > limit}
+    state.masked.audit.shown(reader, view, found.schema.names, min(limit, found.num_rows), how)
     masks = state.masked.masks(reader, view, found.schema.names)
     if masks:
         found, facts = state.masked.masked(found.slice(0, limit), masks), {**facts, "masked": sorted(masks)}
@@ -281,7 +282,7 @@ def _history(state: ServerState, reader: Holder, view: str, tick: int, limit: in
                 raise answer_too_large(state.settings.query_bytes_max)
             if count > limit:
                 break
-        return _rendered(state, reader, view, tick, pa.Table.from_batches(found, head.schema), limit, kind)
+        return _rendered(state, reader, view, tick, pa.Table.from_batches(found, head.schema), limit, kind, "history")
 
 
 def _changes(state: ServerState, view: str, from_tick: int | None, ticks: int) -> tuple[int, list[pa.Table]]:

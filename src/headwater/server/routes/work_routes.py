@@ -132,8 +132,8 @@ def router(state: ServerState) -> APIRouter:
 
         messages = await state.until(look, asked.wait, LOOK_AGAIN_S)
         rows = [dict(message.row) for message in messages or []]
-        if rows and not reader.privacy.everything:
-            rows = await state.read(lambda: [state.masked.row(reader, topic, row) for row in rows])
+        if rows and state.masked.concern(reader):
+            rows = await state.read(state.masked.rows, reader, topic, rows, "messages")
         return _taken(messages or [], rows, asked)
 
     @routes.post(f"{prefix}/ack")

@@ -148,7 +148,8 @@ class _Work:
         try:
             tree = tree + each.subtrees
             if (
-                tree.root() == each.root
+                tree == each.tree
+                and tree.root() == each.root
                 and each.subtrees.end - each.subtrees.begin == each.next_offset - each.base_offset
             ):
                 return tree

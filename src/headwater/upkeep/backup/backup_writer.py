@@ -33,6 +33,7 @@ from headwater.encryption.encryption_key import KeySource
 from headwater.errors import BackupDamaged, BackupRefused, CorruptSegment
 from headwater.log.commits.handed_over import FILE as MOVED
 from headwater.log.home import Log
+from headwater.log.maintenance.audit_trail import AuditEntry, local_user, note_audit
 from headwater.log.maintenance.removal_pin import RemovalPin
 from headwater.log.proof.checkpoints import Checkpoints
 from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
@@ -118,6 +119,7 @@ def create_backup(
                 scratch.mkdir()
                 try:
                     manifest = _Copy(log, repository, turn, scratch, progress).run(ancestors)
+                    note_audit(log, AuditEntry("backup", local_user(), rows=manifest.rows, detail=manifest.id))
                     return BackupReport(manifest, repository.shown, time.monotonic() - began)
                 except (TopicDeleted, FileNotFoundError) as error:
                     if attempt == ATTEMPTS_MAX - 1:

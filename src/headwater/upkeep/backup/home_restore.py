@@ -38,6 +38,7 @@ from headwater.log.commits.cut_numbers import FILE as CUT_NUMBER
 from headwater.log.erasure.erasure_records import TABLES_ERASURES
 from headwater.log.erasure.log_erasure import at_work, end_begun
 from headwater.log.home import Log
+from headwater.log.maintenance.audit_trail import AuditEntry, local_user, note_audit
 from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.token import Token
@@ -287,6 +288,7 @@ class HomeRestore:
             at_work(log, wait=True),
         ):  # after a crash here, the next tick or round of maintenance does it
             self.erased_rows = sum(each.erased.removed for each in end_begun(log))
+            note_audit(log, AuditEntry("restore", local_user(), detail=f"backup {self.manifest.id}"))
         return identity
 
     def _write(self, path: Path, data: bytes) -> None:

@@ -26,6 +26,7 @@ from headwater.log.catalog.sqlite_file import rewritten
 from headwater.log.erasure.erased_people import ErasedPeople
 from headwater.log.erasure.erasure_records import ErasureRecord, ErasureRecords
 from headwater.log.erasure.log_erasure import ErasedTopic, LogErasure, check_subject, erase_person, names_of
+from headwater.log.maintenance.audit_trail import AuditEntry, local_user, note_audit
 from headwater.log.maintenance.removal_pin import FILE as BACKUP_LOCK
 from headwater.upkeep.erasure.backup_erasure import tell_places
 from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceReport, PlaceState
@@ -117,6 +118,8 @@ class PersonErasure:
         self._scan()
         certificate = ErasureCertificate(self.subject, record.hash, self.log.clock.now_us(), tuple(self.places))
         ErasureRecords(self.log.catalog).certify(record, certificate.to_json())
+        rows = sum(each.erased.rows for each in found)
+        note_audit(self.log, AuditEntry("erase", local_user(), self.subject, rows=rows, detail=f"record {record.id}"))
         return certificate
 
     def _note(self, place: str, state: PlaceState, detail: str, rows: int | None = None) -> None:

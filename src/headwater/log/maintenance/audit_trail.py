@@ -1,0 +1,81 @@
+"""Audit trail: who read personal columns, who erased, who made and restored backups, as rows of the topic ``_audit``.
+
+What it is: ``AuditEntry``, one row; ``begin_trail`` makes the topic, ``note_audit`` appends to it.
+Invariants: no personal value is in it: columns are named, never their values; a read is told without its key, an
+erasure by the number of its record. A home has a trail once one was begun, by a server with keys over personal columns
+or by ``headwater audit begin``; before that nothing is written. Rows are appended before whatever they tell of is
+answered, under the topic's policy of durability, and hashed when they are sealed (``proof=True``).
+Not here: what the server tells (``server/http/read_audit.py``).
+Read next: ``server/http/read_audit.py``; ``docs/audit.md``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.log.topic_settings import TopicOptions
+
+if TYPE_CHECKING:
+    from headwater.log.home import Log
+    from headwater.log.topic import Topic
+
+AUDIT_TOPIC = "_audit"
+AUDIT_SCHEMA = (
+    "at TIMESTAMP, action STRING, who STRING, relation STRING, columns ARRAY<STRING>, `rows` BIGINT, detail STRING"
+)
+AUDIT_SETTINGS: TopicOptions = {"event_time": "at", "proof": True, "segment_bytes_max": 8 << 20}
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """Something that somebody did.
+
+    ``action``: "read" (personal columns were shown), "erase", "backup" or "restore". ``who``: the name of a server's
+    key, or of the machine's user. ``relation``: the view or topic, or an erasure's subject. ``detail``: by which way.
+    """
+
+    action: str
+    who: str
+    relation: str | None = None
+    columns: Sequence[str] = ()
+    rows: int | None = None  # None: not known
+    detail: str | None = None
+
+
+def begin_trail(log: Log) -> Topic:
+    """The topic, made if the home has none.
+
+    >>> import headwater as hw, tempfile
+    >>> log = hw.Log(tempfile.mkdtemp())
+    >>> note_audit(log, AuditEntry("erase", "anna", "user_id"))  # nothing: there is no trail
+    False
+    >>> trail = begin_trail(log)
+    >>> note_audit(log, AuditEntry("erase", "anna", "user_id"))
+    True
+    >>> [(row["action"], row["who"], row["relation"]) for row in trail.rows()]
+    [('erase', 'anna', 'user_id')]
+    """
+    found = log.find_topic(AUDIT_TOPIC)
+    return log.topic(AUDIT_TOPIC, AUDIT_SCHEMA, **AUDIT_SETTINGS) if found is None else found
+
+
+def note_audit(log: Log, entry: AuditEntry) -> bool:
+    """Append to the trail; False when the home has none."""
+    topic = log.find_topic(AUDIT_TOPIC)
+    if topic is None or log.read_only:
+        return False
+    at = dt.datetime.fromtimestamp(log.clock.now_us() / 1e6, dt.UTC)
+    topic.append([{"at": at, **vars(entry), "columns": list(entry.columns)}])
+    return True
+
+
+def local_user() -> str:
+    """Who works on this machine, as the trail names them."""
+    try:
+        return f"local:{getpass.getuser()}"
+    except (OSError, KeyError):  # a user without a name
+        return "local:unknown"
