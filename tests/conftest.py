@@ -1,9 +1,9 @@
 """How the tests are shared out between the processes.
 
 What it is: by file, and some folders whole, because their files share something that takes long to start. Every third
-process prefers the files that keep one Spark busy, the others prefer those that mostly wait for servers and processes:
-so that a core is seldom idle, and the second Spark is started late or never. The longest files come first, so that no
-process waits for another in the end.
+process, the first and the fourth, prefers the files that keep a Spark busy, the others prefer those that mostly wait
+for servers and processes: so that a core is seldom idle, and the others start a Spark late or never. The longest files
+come first, so that no process waits for another in the end.
 Invariants: the order within a file stays; a file that is not named here comes after those that are. A process whose
 kind has run out takes of the other. Temporary files are in memory where the system has room for them: on disk the same
 tests take a quarter more processor time. They go with the run; what a failed test wrote stays until the next one.
@@ -61,10 +61,22 @@ TOGETHER = {
     "tests/services/test_kafka_": "sinks",
     "tests/services/test_log_conformance": "sinks",
 }
-SPARK = ("tests/spark/", "tests/crash/test_views_", "tests/services/federation/")  # they share the process's own Spark
+SPARK = (  # they share the process's own Spark
+    "tests/spark/",
+    "tests/crash/test_views_",
+    "tests/crash/test_late_commits",
+    "tests/crash/test_searches_",
+    "tests/crash/test_transfers_",
+    "tests/services/federation/",
+    "src/headwater/app",
+    "src/headwater/sinks/",
+    "src/headwater/views/",
+)
 LONGEST_FIRST = (
     "services/cluster",
     "services/test_demo.py",
+    "unit/docs/test_docs.py",
+    "services/server/test_machines.py",
     "spark/test_paused_views.py",
     "services/server/test_hostile_spark.py",
     "services/sinks/test_conformance.py",
@@ -74,6 +86,12 @@ LONGEST_FIRST = (
     "services/test_kafka_views.py",
     "spark/test_leading_views.py",
     "crash/test_capture_torture.py",
+    "spark/test_why.py",
+    "spark/test_views_as_of.py",
+    "spark/test_source_stream.py",
+    "crash/test_transfers_survive_kill.py",
+    "crash/test_kill_nine.py",
+    "crash/test_tail_damage.py",
     "spark/test_timed_views.py",
     "services/test_object_stores.py",
     "crash/test_views_survive_kill.py",
@@ -84,7 +102,6 @@ LONGEST_FIRST = (
     "spark/test_unequal_joins_on_spark.py",
     "spark/test_windows_equal_batch.py",
     "spark/trouble/test_constructs.py",
-    "unit/docs/test_docs.py",
     "crash/test_views_on_stores.py",
     "services/server/test_subscriptions.py",
     "services/server/test_watchdog.py",

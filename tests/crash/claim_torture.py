@@ -17,6 +17,8 @@ import struct
 import sys
 import time
 
+import pyarrow as pa
+
 import headwater as hw
 from headwater.errors import Rejected
 
@@ -56,6 +58,7 @@ def claimant(home: str, number: int, rounds: int, claimants: int, board: Board) 
 def main(home: str, rounds: int, claimants: int, seed: int) -> None:
     chance, board = random.Random(seed), Board(1 + rounds * claimants)
     hw.App("shop", home=home).claims("username")
+    pa.array(["the first conversion makes pyarrow import pandas, where it is installed: here, and not in each child"])
     running: dict[int, int] = {}
 
     def start(number: int) -> None:

@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+
 import headwater as hw
 
 ANSWERERS = 2
@@ -42,6 +44,7 @@ def declare(home: str | Path) -> hw.App:
 
 def main(home: str, until: str, seed: int) -> None:
     chance, running, kills = random.Random(seed), {}, 0
+    pa.array(["the first conversion makes pyarrow import pandas, where it is installed: here, and not in each child"])
 
     def start(number: int) -> None:
         child = os.fork()

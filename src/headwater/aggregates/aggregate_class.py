@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
-from headwater.aggregates.command_context import DECIDING, SETTLED
+from headwater.aggregates.command_context import DECIDING, SETTLED, CommandContext
 from headwater.aggregates.events.event_types import Data, EventType, RecordedEvent, Upcaster
 from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration, Misuse, ReplayFailed, UnknownAggregate
@@ -50,6 +50,10 @@ class CommandMethod:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self.function, instance)
+
+    def decide(self, instance: Any, context: CommandContext, arguments: Mapping[str, Any]) -> None:
+        """Call the method on a state, with the context if it takes one."""
+        self.function(instance, **arguments, **({CONTEXT: context} if self.takes_context else {}))
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of one command; an unknown or missing one is refused."""

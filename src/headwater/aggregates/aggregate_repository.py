@@ -26,7 +26,7 @@ from headwater.aggregates.aggregate_class import AggregateClass
 from headwater.aggregates.aggregate_states import NOTED, REJECTED, AggregateStates, LoadedState
 from headwater.aggregates.command_arguments import to_text
 from headwater.aggregates.command_context import CommandContext, PendingEvent
-from headwater.aggregates.command_decision import decided, rejection_of, revoked
+from headwater.aggregates.command_decision import Decide, decided, rejection_of, revoked
 from headwater.aggregates.events.event_index import EventIndex
 from headwater.aggregates.events.event_store import EventStore
 from headwater.aggregates.events.event_types import RecordedEvent
@@ -171,10 +171,7 @@ class AggregateRepository:
         said = {"name": command, "arguments": to_text(values, command)}
 
         def decide(context: CommandContext, instance: Any) -> None:
-            if method.takes_context:
-                method.function(instance, context=context, **values)
-            else:
-                method.function(instance, **values)
+            method.decide(instance, context, values)
 
         return self._decided(stream, decide, said, request_id, expected, metadata)
 
@@ -280,7 +277,7 @@ class AggregateRepository:
     def _decided(
         self,
         stream: str,
-        decide: Any,
+        decide: Decide,
         said: dict[str, Any],
         request_id: str | None,
         expected: int | None,

@@ -99,10 +99,8 @@ class ReplayCheck:
                 return
             if known is None:
                 getattr(given, name[1:])(arguments["version"])
-            elif known.takes_context:
-                known.function(instance, context=given, **arguments)
             else:
-                known.function(instance, **arguments)
+                known.decide(instance, given, arguments)
 
         try:
             drafts, _ = decided(repository.declared, loaded, context, decide, name)

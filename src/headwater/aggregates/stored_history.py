@@ -20,7 +20,7 @@ import pyarrow as pa
 from headwater.aggregates.aggregate_repository import EXTRA
 from headwater.aggregates.aggregate_states import NOTED, REJECTED, UNCOUNTED
 from headwater.aggregates.command_arguments import from_text
-from headwater.aggregates.command_context import CANCELLED, CONFIRMED, EXPIRED, SETTLED
+from headwater.aggregates.command_context import SETTLED
 from headwater.aggregates.events.event_index import EventIndex
 from headwater.aggregates.events.event_rows import EPOCH, MICROSECOND, EventRows
 from headwater.aggregates.events.event_types import RecordedEvent
@@ -32,7 +32,6 @@ from headwater.log.storage import routing
 
 AGGREGATE, STORE = "aggregate", "store"
 PENDING, OVERDUE = "pending", "overdue"
-BECAME = (CONFIRMED, CANCELLED, EXPIRED, PENDING, OVERDUE)
 
 
 def histories(log: EventLog) -> dict[str, StoredHistory]:

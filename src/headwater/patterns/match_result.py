@@ -163,11 +163,6 @@ class MatchResult:
         assert slot.anchor is not None
         return self._rows_at(self._path_places(slot.anchor))
 
-    @property
-    def picks(self) -> dict[str, np.ndarray]:
-        """The rows of all slots of kind ``row``."""
-        return {slot.name: self.pick(slot.name) for slot in self.program.slots if slot.kind == "row"}
-
     def classifier(self, anchor: Anchor, physical: int = 0) -> pa.Array:
         """The variable of the row that an anchor names, some rows on."""
         places = self._path_places(anchor)

@@ -20,7 +20,7 @@ from headwater.aggregates.aggregate_repository import EXTRA
 from headwater.aggregates.aggregate_states import NOTED, REJECTED, LoadedState, apply_recorded
 from headwater.aggregates.command_arguments import to_text
 from headwater.aggregates.command_context import CommandContext
-from headwater.aggregates.command_decision import decided
+from headwater.aggregates.command_decision import Decide, decided
 from headwater.aggregates.events.event_rows import EventDraft, EventRows
 from headwater.aggregates.events.event_types import RecordedEvent
 from headwater.aggregates.state_values import state_values
@@ -142,11 +142,7 @@ class AggregateScenario:
         to_text(values, command)  # what cannot be recorded is refused here too
 
         def decide(context: CommandContext, instance: Any) -> None:
-            given = copy.deepcopy(values)
-            if method.takes_context:
-                method.function(instance, context=context, **given)
-            else:
-                method.function(instance, **given)
+            method.decide(instance, context, copy.deepcopy(values))
 
         said = ", ".join(f"{name}={value!r}" for name, value in values.items())
         return self._decide(command, f"{command}({said})", decide, request_id)
@@ -159,7 +155,7 @@ class AggregateScenario:
         """Take a tentative event back, by its version."""
         return self._decide("$cancel", f"cancel({version})", lambda context, _: context.cancel(version), None)
 
-    def _decide(self, name: str, said: str, decide: Any, request_id: str | None) -> AggregateScenario:
+    def _decide(self, name: str, said: str, decide: Decide, request_id: str | None) -> AggregateScenario:
         instances: list[Any] = []
 
         def noted(context: CommandContext, instance: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ from headwater.server.http.keys import Keys
 from headwater.server.server_settings import ServerSettings
 from headwater.server.server_state import ServerState
 from headwater.testing import ManualClock
-from tests.own_loop import in_own_loop
 
 ISSUER, AUDIENCE = "https://example.com", "shop"
 FAR, PAST = 4_000_000_000, 1_000_000_000
@@ -64,6 +65,12 @@ def provider() -> Provider:
     made = Provider()
     made.add("one")
     return made
+
+
+def answer(asked: Coroutine[Any, Any, Any]) -> Any:
+    """Of a coroutine, run in a thread of its own: a browser of other tests keeps a loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, asked).result()
 
 
 def listed(provider: Provider, folder: Path) -> str:
@@ -197,7 +204,7 @@ def test_a_new_key_of_the_provider_is_found_and_it_is_not_asked_all_the_time(sit
     identities = Identities(None, tokens)
 
     def asked(token: str) -> Any:
-        return in_own_loop(identities.holder(token))
+        return answer(identities.holder(token))
 
     assert asked(site.provider.token(iss=site.issuer)).name == "jwt:ada"
     site.provider.add("two", "ES256")
@@ -219,7 +226,7 @@ def test_a_provider_that_does_not_answer_is_told(site: Any) -> None:
     identities = Identities(None, IdentityTokens(site.issuer, AUDIENCE))
 
     with pytest.raises(Unavailable, match=r"the public keys of http://127.0.0.1:.* cannot be read"):
-        in_own_loop(identities.holder(site.provider.token()))
+        answer(identities.holder(site.provider.token()))
 
 
 def test_a_server_takes_tokens_beside_keys_and_needs_one_of_them(provider: Provider, tmp_path: Path) -> None:

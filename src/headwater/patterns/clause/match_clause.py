@@ -89,8 +89,8 @@ class MatchClause:
     """One ``MATCH_RECOGNIZE ( … )``, as the user wrote it.
 
     >>> clause = find_clauses("FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY at PATTERN (A b+) DEFINE b AS x > 1)")[0]
-    >>> clause.partition_by, clause.window_sql, clause.variables, clause.rows_per_match, clause.skip.kind
-    (('k',), 'PARTITION BY k ORDER BY at', ('A', 'b'), 'one', 'past last')
+    >>> clause.partition_by, clause.variables, clause.rows_per_match, clause.skip.kind
+    (('k',), ('A', 'b'), 'one', 'past last')
     """
 
     text: str
@@ -116,13 +116,6 @@ class MatchClause:
     def partition_by(self) -> tuple[str, ...]:
         """The texts of the PARTITION BY expressions."""
         return tuple(piece.sql for piece in self.partition_pieces)
-
-    @property
-    def window_sql(self) -> str:
-        """The window that ``__w`` in row columns stands for."""
-        order = ", ".join(item.piece.sql for item in self.order_by)
-        partition = ", ".join(self.partition_by)
-        return " ".join(([f"PARTITION BY {partition}"] if partition else []) + ([f"ORDER BY {order}"] if order else []))
 
     @property
     def absent(self) -> str | None:

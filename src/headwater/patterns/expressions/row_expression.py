@@ -43,7 +43,8 @@ DEPTH_MAX = 150
 class Expression:
     """A node: its kind, its place, its parts; ``value`` is an operator, a name, a tuple of names or a literal.
 
-    >>> tree = parse_expression(Piece.of("A.x + 1 > 2", scan_piece("A.x + 1 > 2")))
+    >>> from headwater.patterns.clause.pattern_scanner import scan
+    >>> tree = parse_expression(Piece.of("A.x + 1 > 2", scan("A.x + 1 > 2")))
     >>> tree.kind, tree.value, [part.kind for part in tree.parts]
     ('binary', '>', ['binary', 'literal'])
     """
@@ -53,13 +54,6 @@ class Expression:
     parts: tuple[Expression, ...] = ()
     value: object = None
     mode: str = ""  # RUNNING, FINAL, DISTINCT
-
-
-def scan_piece(text: str) -> list[SqlToken]:
-    """The tokens of a whole text; for examples."""
-    from headwater.patterns.clause.pattern_scanner import scan
-
-    return scan(text)
 
 
 def walk(node: Expression) -> Iterator[Expression]:

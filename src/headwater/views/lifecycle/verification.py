@@ -250,7 +250,7 @@ def _alike(one: dict[str, Any], other: dict[str, Any], left_open: dict[str, Nond
     return True
 
 
-def _exact(value: Any) -> str:
+def _exact(value: object) -> str:
     """Everything of a row but its doubles."""
     if isinstance(value, float):
         return "~"

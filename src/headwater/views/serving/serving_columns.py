@@ -245,7 +245,7 @@ def _iso(array: pa.Array, arrow: pa.DataType) -> pa.Array:
     return pc.binary_join_element_wise(array.view(pa.timestamp("us")).cast(pa.string()), "Z", "")
 
 
-def _json(value: Any) -> str | None:
+def _json(value: object) -> str | None:
     return None if value is None else json_line({"v": value})[len('{"v":') : -1]
 
 

@@ -13,7 +13,7 @@ Read next: ``views/spark/topic_scan.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -66,7 +66,7 @@ class RangeReports:
         return progress
 
 
-_of_contexts: WeakKeyDictionary[Any, RangeReports] = WeakKeyDictionary()
+_of_contexts: WeakKeyDictionary[SparkContext, RangeReports] = WeakKeyDictionary()
 
 
 def reports_of(spark: SparkSession) -> RangeReports:

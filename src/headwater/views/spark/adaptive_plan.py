@@ -10,9 +10,10 @@ Read next: ``views/stages/large_groups.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame
 
 ADAPTIVE, LAST, SHUFFLED = "AdaptiveSparkPlan", "ResultQueryStage", "ShuffleQueryStage"
@@ -33,7 +34,7 @@ def shuffled(frame: DataFrame) -> tuple[int | None, DataFrame]:
     """
     from pyspark.sql import DataFrame
 
-    java: Any = frame._jdf
+    java: JavaObject = frame._jdf
     plan = java.queryExecution().executedPlan()
     if plan.nodeName() != ADAPTIVE:
         return None, frame
@@ -46,5 +47,5 @@ def shuffled(frame: DataFrame) -> tuple[int | None, DataFrame]:
         counted = leaf.getRuntimeStatistics().rowCount() if leaf.nodeName() == SHUFFLED else None
         rows = None if rows is None or counted is None or counted.isEmpty() else rows + int(counted.get())
     spark = frame.sparkSession
-    session: Any = spark._jsparkSession
+    session: JavaObject = spark._jsparkSession
     return rows, DataFrame(session.internalCreateDataFrame(last, java.schema(), False), spark)

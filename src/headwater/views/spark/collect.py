@@ -9,13 +9,14 @@ Read next: ``views/serving/snapshot.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headwater.errors import AnswerTooLarge
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame
 
 BATCH_ROWS = 32
@@ -28,7 +29,7 @@ def collected(frame: DataFrame, bytes_max: int) -> pa.Table:
 
     spark = frame.sparkSession
     schema = to_arrow_schema(frame.schema, timezone="UTC")
-    java: Any = frame._jdf
+    java: JavaObject = frame._jdf
     batches = java.toArrowBatchRdd(BATCH_ROWS, spark.conf.get("spark.sql.session.timeZone"), True, False)
     count = 0
     came: list[bytes] = []

@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError, SparkEnded
 from headwater.views.spark import own_process
@@ -33,7 +33,7 @@ REAPED_S = 2.0  # its sockets are closed a moment before it can be waited for
 
 def ended(spark: SparkSession | None, *, within: float = 0.0) -> int | None:
     """The status that the Java process ended with; None while it runs, or when it is not ours."""
-    process: Any = None if spark is None else getattr(spark.sparkContext._gateway, "proc", None)
+    process = _process(spark)
     if process is None:
         return None
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -41,11 +41,16 @@ def ended(spark: SparkSession | None, *, within: float = 0.0) -> int | None:
     return None
 
 
+def _process(spark: SparkSession | None) -> subprocess.Popen[bytes] | None:
+    return None if spark is None else getattr(spark.sparkContext._gateway, "proc", None)
+
+
 def end(spark: SparkSession | None, *, within: float = CLEARED_S) -> None:
     """End the Java process that is ours: one whose heap is full does not notice that we have gone."""
-    process: Any = None if spark is None else getattr(spark.sparkContext._gateway, "proc", None)
+    process = _process(spark)
     if process is None:
         return
+    assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.close()  # it clears up its files, and ends
     try:
@@ -100,7 +105,7 @@ def how(status: int) -> str:
 
 def lost_contact(error: BaseException | None) -> bool:
     """Whether an error comes from a Java process that does not answer any more."""
-    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JNetworkError
 
     while error is not None:
         if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):

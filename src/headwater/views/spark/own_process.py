@@ -19,9 +19,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from pyspark.sql import SparkSession
 
 _claimed = threading.Event()
@@ -92,11 +94,11 @@ def java_writes_to(path: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_deferred(handler: Callable[[int, Any], Any]) -> Iterator[None]:
+def interrupts_deferred(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """Ctrl-C takes effect when the JVM has started, which would be left behind otherwise; a second one at once."""
-    pressed: list[Any] = []
+    pressed: list[FrameType | None] = []
 
-    def press(number: int, frame: Any) -> None:
+    def press(number: int, frame: FrameType | None) -> None:
         pressed.append(frame)
         if len(pressed) > 1:
             handler(number, frame)

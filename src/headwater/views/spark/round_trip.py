@@ -11,12 +11,13 @@ Read next: ``views/stages/stage_schemas.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from py4j.java_gateway import JavaObject
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 SHOWN_MAX = 160
@@ -32,7 +33,7 @@ def opaque_table(spark: SparkSession, name: str, schema: pa.Schema) -> None:
     frame.createOrReplaceTempView(f"`{name.replace('`', '``')}`")
 
 
-def _row_class(spark: SparkSession) -> Any:
+def _row_class(spark: SparkSession) -> JavaObject:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     return jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[Ljava.lang.Object;"))
@@ -48,11 +49,11 @@ def compared(spark: SparkSession, sql: str, ours: str) -> tuple[StructType, str]
     return user.schema, "" if one.equals(other) else _difference(one, other)
 
 
-def _plan(frame: Any) -> Any:
+def _plan(frame: DataFrame) -> JavaObject:
     return frame._jdf.queryExecution().optimizedPlan().canonicalized()
 
 
-def _difference(one: Any, other: Any) -> str:
+def _difference(one: JavaObject, other: JavaObject) -> str:
     """The first line of the user's plan that ours does not have."""
     lines, others = (plan.treeString().splitlines() for plan in (one, other))
     for line, another in zip(lines, others, strict=False):

@@ -13,7 +13,7 @@ import functools
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +24,7 @@ from headwater.views import thresholds
 from headwater.views.spark.topic_scan import literal_path, parquet_reader
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
 FRAMES_MAX = 4
@@ -64,7 +65,7 @@ def of_unknown_size(frame: DataFrame) -> DataFrame:
     from pyspark.sql import DataFrame
 
     spark, java = frame.sparkSession, frame._jdf
-    session: Any = spark._jsparkSession
+    session: JavaObject = spark._jsparkSession
     return DataFrame(session.internalCreateDataFrame(java.queryExecution().toRdd(), java.schema(), False), spark)
 
 

@@ -35,7 +35,7 @@ ADVICE = {
 @contextmanager
 def in_view(declared: ViewDeclaration) -> Iterator[None]:
     """Name the view in every error of the block."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:

@@ -11,7 +11,7 @@ Read next: ``views/compiler/whole_query.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
@@ -20,6 +20,7 @@ from headwater.views.compiler.sql.dialect import SparkAsWritten
 from headwater.views.compiler.whole_query import Read, Reading, bare_text
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
 
 # Spark's names for what a view may not do, and ours.
@@ -65,7 +66,7 @@ def may_be_query(sql: str) -> bool:
 
 def spark_reading(spark: SparkSession, sql: str) -> Reading | None:
     """What Spark's parser finds; None when it cannot read the text as one query."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     parser = spark._jsparkSession.sessionState().sqlParser()
@@ -90,16 +91,16 @@ class _Reader:
         )
         self._as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
 
-    def is_command(self, plan: Any) -> bool:
+    def is_command(self, plan: JavaObject) -> bool:
         """Whether it does something, SHOW TABLES for instance, which in parentheses is a table and its alias."""
         return self._is(plan, self._command)
 
-    def reads_nothing(self, plan: Any) -> bool:
+    def reads_nothing(self, plan: JavaObject) -> bool:
         """Whether it names a column and no source: SELECT a FROM, which to Spark is a column that is called "from"."""
         kinds = [kind for kind, _ in self._nodes(plan)]
         return set(kinds) <= {"Project", "Alias", "UnresolvedAttribute", "OneRowRelation$", "OneRowRelation"}
 
-    def read(self, plan: Any) -> Reading:
+    def read(self, plan: JavaObject) -> Reading:
         relations, defined, calls, words = [], set(), [], []
         unordered, other = False, ""
         for kind, node in self._nodes(plan):
@@ -124,7 +125,7 @@ class _Reader:
             other = other or OTHERS.get(kind, "")
         return Reading(tuple(relations), frozenset(defined), tuple(calls), tuple(words), unordered, other)
 
-    def _nodes(self, plan: Any) -> Iterator[tuple[str, Any]]:
+    def _nodes(self, plan: JavaObject) -> Iterator[tuple[str, JavaObject]]:
         """Every operator and every expression, in order of mention: also those that are no children of their node, as
         the query of a subquery, a WITH, and the values of ``|> SET``."""
         waiting = [plan]
@@ -137,23 +138,23 @@ class _Reader:
             elif self._is(node, self._product):
                 waiting += reversed(self._listed(node.productIterator().toList()))
 
-    def _is(self, found: Any, kind: Any) -> bool:
-        from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    def _is(self, found: JavaObject, kind: JavaObject) -> bool:
+        from py4j.java_gateway import JavaObject
 
         return isinstance(found, JavaObject) and bool(kind.isInstance(found))
 
-    def _given_name(self, node: Any) -> str | None:
+    def _given_name(self, node: JavaObject) -> str | None:
         """The last part of the name that IDENTIFIER(…) is given, in lower case; None when it must be computed."""
         given = node.identifierExpr()
         if given.getClass().getSimpleName() != "Literal":
             return None
         return str(given.value()).rpartition(".")[2].strip("`").lower()
 
-    def _is_ordered(self, node: Any) -> bool:
+    def _is_ordered(self, node: JavaObject) -> bool:
         """Whether the rows that a limit counts were put in order right before."""
         while node.getClass().getSimpleName() in (*LIMITS, "LimitAll", "PipeOperator"):
             node = node.child()
         return bool(node.getClass().getSimpleName() == "Sort" and getattr(node, "global")())
 
-    def _listed(self, sequence: Any) -> list[Any]:
+    def _listed(self, sequence: JavaObject) -> list[JavaObject]:
         return list(self._as_java(sequence))

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import MissingExtra
 from headwater.views.spark import class_archive, own_process
@@ -24,6 +24,7 @@ from headwater.views.spark.executor_environment import worker_python
 from headwater.views.spark.plans.lane_check import wanted_lane
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaClass, JVMView
     from pyspark.sql import SparkSession
 
 # PySpark logs every failed query as a page of JSON, before the exception that says the same.
@@ -38,7 +39,7 @@ def register_source(spark: SparkSession) -> None:
     logging.getLogger(NOISY_LOGGER).setLevel(logging.CRITICAL + 1)
     # Spark registers the source in this session, but first looks for its name in the session that is active in this
     # thread, and refuses a name that is there already unless the two are one.
-    sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    sessions: JavaClass = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
     try:
@@ -117,7 +118,7 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
     return spark
 
 
-def look_up_once(java: Any) -> None:
+def look_up_once(java: JVMView) -> None:
     """The names of ``ASKED_FOR``, and the class that tells what an exception is, become attributes of the gateway."""
     for name in ASKED_FOR:
         setattr(java, name, getattr(java, name))

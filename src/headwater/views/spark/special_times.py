@@ -12,12 +12,13 @@ Read next: ``views/tick/prepare.py``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.views.compiler.sql.builtin_functions import REASONS, SPECIAL_TIMES
 from headwater.views.compiler.sql.refusal import refuse
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
 
 EPOCH = re.compile(r"(?i)'\s*epoch\s*'")  # Spark's rule knows it too, and it is one moment for ever
@@ -36,16 +37,16 @@ def check_special_times(spark: SparkSession, sql: str, written: str) -> None:
         refuse(sql, found.span(), f"'{found[0]}' becomes a time here, and depends on the time of day", hint)
 
 
-def _subqueries(plan: Any) -> list[Any]:
+def _subqueries(plan: JavaObject) -> list[JavaObject]:
     every = plan.subqueriesAll()
     return [every.apply(place) for place in range(every.size())]
 
 
-def _changes(spark: SparkSession, plan: Any) -> bool:
+def _changes(spark: SparkSession, plan: JavaObject) -> bool:
     return not _rule(spark, "SpecialDatetimeValues").apply(plan).equals(plan)
 
 
-def _rule(spark: SparkSession, name: str) -> Any:
+def _rule(spark: SparkSession, name: str) -> JavaObject:
     """One of the optimiser's rules, by its name."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None

@@ -27,7 +27,7 @@ from headwater.views.stages.match_rows import END
 from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, negate, union
 from headwater.views.state.delta import Delta
-from headwater.views.state.row_equality import row_numbers
+from headwater.views.state.row_equality import numbers_together, row_numbers
 from headwater.views.state.sql_equality import same_value
 from headwater.views.state.state_trace import StateTrace
 
@@ -107,7 +107,7 @@ class MatchExpiry:
             return PartitionLimits(
                 pa.table([*heads.columns, *[nothing] * 3], [*self.names, KEEP, RESUME, SKIP]), entries
             )
-        numbers = _numbers(self.names, entries, touched)
+        numbers = numbers_together(self.names, entries, touched)
         moving = np.isin(numbers[: entries.num_rows], numbers[entries.num_rows :])
         buckets = entries.column(self.stage.bucket).to_numpy()
         order = np.lexsort((buckets, numbers[: entries.num_rows]))
@@ -189,7 +189,7 @@ class _Restricted:
 
     def _here(self, content: pa.Table, mask: Mask) -> pa.Table:
         heads = self.limits.select(self.names).rename_columns(self.columns)
-        numbers = _numbers(self.columns, heads, content)
+        numbers = numbers_together(self.columns, heads, content)
         place_of = np.full(int(numbers.max(initial=0)) + 1, -1, np.int64)
         place_of[numbers[: heads.num_rows]] = np.arange(heads.num_rows)
         places = place_of[numbers[heads.num_rows :]]
@@ -229,10 +229,3 @@ def with_steady_closes(changes: pa.Table, cutoff_us: int) -> pa.Table:
     told = pa.array(moved, mask=moved == never).cast(changes.schema.field(at).type)
     changes = changes.set_column(at, changes.schema.field(at), told)
     return changes.filter(pa.array(~(was_final[numbers] & shown)))
-
-
-def _numbers(names: list[str], *tables: pa.Table) -> np.ndarray:
-    """One number for each row of some tables; rows that are equal in these columns have the same one."""
-    if not names:
-        return np.zeros(sum(table.num_rows for table in tables), np.int64)
-    return row_numbers(pa.concat_tables([table.select(names) for table in tables]), names)

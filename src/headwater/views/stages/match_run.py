@@ -26,7 +26,7 @@ from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, distinct, expand, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
 from headwater.views.state.remote.executor_files import on_cluster
-from headwater.views.state.row_equality import matching, row_numbers
+from headwater.views.state.row_equality import matching, numbers_together
 from headwater.views.state.state_trace import StateTrace
 
 BEGINS = {"_from": "resume", "_skip": "skip", "_whole": "whole", "_before": "matches", "_first": "first"}
@@ -147,7 +147,7 @@ class MatchRun:
             return self.fill()
         stage, names = self.stage, [*self.stage.keys, self.stage.bucket]
         every, changed = self.source.here(stage.source.columns), distinct(self.source.changes.read().select(names))
-        numbers = _numbers(stage.keys, changed, every)
+        numbers = numbers_together(stage.keys, changed, every)
         of_change, of_row = numbers[: changed.num_rows], numbers[changed.num_rows :]
         sizes = np.bincount(of_row, minlength=int(numbers.max(initial=0)) + 1)
         sizes[np.setdiff1d(np.arange(len(sizes)), of_change)] = 0
@@ -179,7 +179,7 @@ class MatchRun:
         """The partitions and buckets to read, and where each partition begins; None when they are too many."""
         stage, names = self.stage, list(self.stage.keys)
         entries = self._entries(changed)
-        numbers = _numbers(names, changed, entries)
+        numbers = numbers_together(names, changed, entries)
         of_change, of_entry = numbers[: changed.num_rows], numbers[changed.num_rows :]
         known = [entries.column(name).to_numpy() for name in (stage.bucket, "_rows", "_from", "_skip", "_matches")]
         order = np.lexsort((known[0], of_entry))
@@ -237,7 +237,7 @@ class MatchRun:
         """The new state rows in the place of the old ones, from each partition's resume row on."""
         stage, keys = self.stage, self.hidden_keys
         begins = begins.rename_columns([*keys, *BEGINS])
-        numbers = _numbers(keys, begins, new, old)
+        numbers = numbers_together(keys, begins, new, old)
         place_of = np.zeros(int(numbers.max(initial=0)) + 1, np.int64)
         place_of[numbers[: begins.num_rows]] = np.arange(begins.num_rows)
         places = place_of[numbers[begins.num_rows :]]
@@ -250,7 +250,7 @@ class MatchRun:
         earlier = (bucket <= resume) | (looks < resume) | ((looks == resume) & (skips < skip))
         kept = np.where(is_entry, (bucket < first) & earlier, before)
         # An entry that stays is not told anew: of a bucket that was read in part only the old one is right.
-        both = _numbers(
+        both = numbers_together(
             ["place", "bucket"],
             pa.table({"place": of_old[kept & is_entry], "bucket": bucket[kept & is_entry]}),
             pa.table({"place": of_new, "bucket": _integers(new, stage.bucket)}),
@@ -273,13 +273,6 @@ class MatchRun:
         known["_matches"] = some.column("_before")
         columns = [known.get(field.name, pa.nulls(count, field.type)) for field in self.shape.state]
         return pa.table(columns, schema=self.shape.state)
-
-
-def _numbers(names: Sequence[str], *tables: pa.Table) -> np.ndarray:
-    """One number for each row of some tables; rows that are equal in these columns have the same one."""
-    if not names:
-        return np.zeros(sum(table.num_rows for table in tables), np.int64)
-    return row_numbers(pa.concat_tables([table.select(names) for table in tables]), names)
 
 
 def _with_ends(pairs: pa.Table, bucket: str) -> pa.Table:

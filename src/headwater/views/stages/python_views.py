@@ -15,7 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -34,6 +34,9 @@ from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.search_views import SearchFunction, search_plan
 from headwater.views.stages.stage_schemas import Analyser, StageSchema, arrow_schema, columns_of
 from headwater.views.view_declaration import ViewDeclaration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 NOT_ROWWISE = (
     "Aggregate",
@@ -92,7 +95,7 @@ def function_plan(
     return plan, {stage.name: shape}
 
 
-def _called(declared: ViewDeclaration, frames: list[Any]) -> Any:
+def _called(declared: ViewDeclaration, frames: list[DataFrame]) -> Any:
     from pyspark.sql import DataFrame
 
     assert declared.function is not None

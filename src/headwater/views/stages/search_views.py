@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -178,7 +178,7 @@ def _matched(index: QueryIndex, documents: pa.Table, function: SearchFunction, s
     found = index.match(documents.select(index.columns.schema.names), at_us=at_us)
     slots, places = np.unique(found.slots, return_inverse=True)
     ids = pa.array([index.search(int(slot)).id for slot in slots], pa.string())
-    columns: list[Any] = [ids.take(pa.array(places))]
+    columns: list[pa.Array] = [ids.take(pa.array(places))]
     rows = pa.array(found.documents)
     columns += [documents.column(column).take(rows) for column, _ in function.documents]
     return pa.table([*columns, pa.array(found.scores)], schema=schema)

@@ -233,6 +233,6 @@ class EntriesFound:
         return {**entry, "runs": sorted(runs, key=lambda run: (run["first_tick"], run["last_tick"])) if runs else []}
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """A value as compact JSON."""
     return json.dumps(value, separators=(",", ":"))

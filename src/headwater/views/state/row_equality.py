@@ -1,7 +1,7 @@
 """Equal rows: which rows of an Arrow table are the same, and which are among others.
 
-What it is: ``row_numbers`` gives equal rows equal numbers; ``matching`` stands on it. ``last_of_each`` finds
-the last row of each key.
+What it is: ``row_numbers`` and ``numbers_together`` give equal rows equal numbers; ``matching`` stands on them.
+``last_of_each`` finds the last row of each key.
 Invariants: exact, never by hash alone.
 Not here: which values are equal (``log/schema/row_identity.py``); weights (``algebra.py``); rows in
 Parquet files (``trace.py``); SQL.
@@ -42,6 +42,17 @@ def row_numbers(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
             joined = numbers * (int(codes.max(initial=0)) + 1) + codes
             _, numbers = np.unique(joined, return_inverse=True)
     return np.zeros(table.num_rows, dtype=np.int64) if numbers is None else numbers
+
+
+def numbers_together(columns: Sequence[str], *tables: pa.Table) -> np.ndarray:
+    """Row numbers over some tables, one after the other, as of ``row_numbers``; without columns all rows are equal.
+
+    >>> numbers_together(["a"], pa.table({"a": [1, 2]}), pa.table({"a": [2]})).tolist()
+    [1, 2, 2]
+    """
+    if not columns:
+        return np.zeros(sum(table.num_rows for table in tables), np.int64)
+    return row_numbers(pa.concat_tables([table.select(columns) for table in tables]), columns)
 
 
 def _codes(column: pa.ChunkedArray) -> np.ndarray:

@@ -15,7 +15,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from headwater.views.spark.plans.java_handles import VOID, JavaHandles
 from headwater.views.spark.scans import nullable, one_chunk
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject, JavaPackage, JVMView
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -93,7 +94,7 @@ class LeafRows:
     def __init__(self, table: pa.Table) -> None:
         self.table = one_chunk(table)
         self.schema = nullable(table.schema)  # as plans have it; the rows are the same bytes
-        self._in_java: tuple[Any, Any] | None = None
+        self._in_java: tuple[JavaObject, JavaObject] | None = None
 
     @functools.cached_property
     def encoded(self) -> pa.Buffer:
@@ -111,7 +112,7 @@ class LeafRows:
         """The size of the stream."""
         return int(self.encoded.size)
 
-    def in_java(self, jvm: Any) -> Any:
+    def in_java(self, jvm: JVMView) -> JavaObject:
         """The record batches in the JVM, as a Scala sequence of byte arrays."""
         if self._in_java is None or self._in_java[0] is not jvm:
             file = _handing_over.file
@@ -129,7 +130,7 @@ class ArrowLeaf:
         from pyspark.sql import DataFrame
         from pyspark.sql.types import StructType
 
-        jvm: Any = spark.sparkContext._jvm
+        jvm: JVMView = spark.sparkContext._jvm
         self._jvm = jvm
         declared = StructType.fromDDL(to_ddl(schema)).json()
         arrow, _ = converters(jvm)
@@ -155,13 +156,13 @@ class ArrowLeaf:
 
 
 @functools.lru_cache(maxsize=4)
-def converters(jvm: Any) -> tuple[Any, Any]:
+def converters(jvm: JVMView) -> tuple[JavaObject, JavaObject]:
     """Spark's Arrow converters and Scala's sequences over arrays; py4j asks the JVM about each part of a name."""
     arrow = scala_object(jvm.org.apache.spark.sql.execution.arrow, "ArrowConverters")
     return arrow, scala_object(jvm.scala.collection.immutable, "ArraySeq")
 
 
-def leaf_reader(handles: JavaHandles, jvm: Any) -> Any:
+def leaf_reader(handles: JavaHandles, jvm: JVMView) -> JavaObject:
     """A handle that lets a leaf's partition have the rows of a file: what ``bind`` does, for a call that does more."""
     arrow, sequences = converters(jvm)
     owner, batches = "org.apache.spark.sql.execution.arrow.ArrowConverters$", "[[B"
@@ -174,6 +175,6 @@ def leaf_reader(handles: JavaHandles, jvm: Any) -> Any:
     return handles.with_argument_from(store, 1, rows)
 
 
-def scala_object(package: Any, name: str) -> Any:
+def scala_object(package: JavaPackage, name: str) -> JavaObject:
     """A Scala object."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -18,7 +18,7 @@ import itertools
 import struct
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from headwater.views.spark.plans.arrow_leaves import ArrowLeaf, LeafRows, Shared
 from headwater.views.spark.plans.java_handles import BOOLEAN, INT, LONG, VOID, JavaHandles
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import DataFrame, SparkSession
 
 FIRST_TASK = 1 << 40  # no task of Spark's own has such a number
@@ -54,9 +55,9 @@ class LaneThread:
         self._leaves: list[SharedFile] = []
         self._handles = lane.handles
         self._own = (lane.new_memory(number), stream)
-        self._arguments: dict[int, Any] = {}  # by the number of leaves
+        self._arguments: dict[int, JavaObject] = {}  # by the number of leaves
 
-    def give(self, tables: Sequence[LeafRows]) -> Any:
+    def give(self, tables: Sequence[LeafRows]) -> JavaObject:
         """Put the rows of a plan's leaves where Java reads them; returns the arguments for the plan's handle."""
         count = len(tables)
         while len(self._leaves) < count:
@@ -80,7 +81,7 @@ class DriverLane:
     """What all runs in one JVM share."""
 
     def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = spark.sparkContext._jvm
+        jvm: JVMView = spark.sparkContext._jvm
         env = spark.sparkContext._jsc.sc().env()
         self.jvm = jvm
         self.handles = JavaHandles(spark)
@@ -94,7 +95,7 @@ class DriverLane:
         self.run_within = self._run_within()
         self.read_leaf = leaf_reader(self.handles, jvm)
 
-    def _new_context(self, metrics: Any) -> Any:
+    def _new_context(self, metrics: JavaObject) -> JavaObject:
         """A handle that makes a task context of a memory manager and settings."""
         package = self.jvm.org.apache.spark
         resources = getattr(package.TaskContextImpl, "$lessinit$greater$default$12")()
@@ -108,7 +109,7 @@ class DriverLane:
         made = self.handles.fixed(made, 8, metrics, task_metrics, None, resources)
         return self.handles.fixed(made, 0, 0, 0, 0, next(self._numbers), 0, 1)
 
-    def _run_within(self) -> Any:
+    def _run_within(self) -> JavaObject:
         """A handle that runs a partition of an RDD within a context and its memory, and answers to a stream."""
         handles, package = self.handles, self.jvm.org.apache.spark
         context, current = "org.apache.spark.TaskContext", scala_object(package, "TaskContext")
@@ -134,7 +135,7 @@ class DriverLane:
         use = handles.method("org.apache.spark.TaskContext$", "setTaskContext", VOID, context).bindTo(current)
         return handles.after(handles.typed(use, VOID, CONTEXT), run)
 
-    def new_memory(self, number: int) -> Any:
+    def new_memory(self, number: int) -> JavaObject:
         """A task memory manager."""
         return self.jvm.org.apache.spark.memory.TaskMemoryManager(self._memory, number)
 
@@ -176,7 +177,7 @@ class LanePlan:
 
         self._lane = lane
         self.schema = to_arrow_schema(frame.schema, timezone="UTC")
-        java: Any = frame._jdf
+        java: JavaObject = frame._jdf
         settings = lane.jvm.java.util.Properties()
         given = frame.sparkSession._jsparkSession.sessionState().conf().getAllConfs()
         settings.putAll(lane.jvm.scala.jdk.javaapi.CollectionConverters.asJava(given))
@@ -184,7 +185,7 @@ class LanePlan:
         partitions = rdd.partitions()
         if len(partitions) > 1:
             raise RuntimeError(f"a plan has {len(partitions)} partitions, not one")
-        self.handle: Any = None  # of a memory manager, a stream and the paths of the leaves' rows
+        self.handle: JavaObject = None  # of a memory manager, a stream and the paths of the leaves' rows
         if len(partitions):  # else Spark saw that there can be no rows
             handles = lane.handles
             run = handles.fixed(lane.run_within, 3, rdd, partitions[0])
@@ -214,7 +215,7 @@ def _split(content: bytes) -> list[bytes]:
     return found
 
 
-def _field(jvm: Any, owner: Any, class_name: str, name: str) -> Any:
+def _field(jvm: JVMView, owner: JavaObject, class_name: str, name: str) -> JavaObject:
     field = jvm.java.lang.Class.forName(class_name).getDeclaredField(name)
     field.setAccessible(True)
     return field.get(owner)

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from headwater.views.spark.plans.arrow_leaves import ArrowLeaf, LeafRows
 from headwater.views.spark.plans.driver_lane import DriverLane, LanePlan
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("headwater.views")
@@ -36,7 +37,7 @@ SELECT country, total, row_number() OVER (ORDER BY total DESC) AS place FROM (
 )"""
 
 _guard = threading.Lock()
-_lanes: weakref.WeakKeyDictionary[Any, DriverLane | None] = weakref.WeakKeyDictionary()  # by Spark context
+_lanes: weakref.WeakKeyDictionary[SparkContext, DriverLane | None] = weakref.WeakKeyDictionary()  # by Spark context
 
 
 def wanted_lane() -> str:
@@ -98,6 +99,6 @@ def _try(lane: DriverLane, spark: SparkSession) -> None:
     _expect(plan.run([orders, users]).to_pylist(), first)
 
 
-def _expect(found: Any, right: Any) -> None:
+def _expect(found: object, right: object) -> None:
     if found != right:
         raise AssertionError(f"it gave {found}, not {right}")
