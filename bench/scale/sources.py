@@ -2,8 +2,8 @@
 
 What it is: the events are written once into each log: the embedded one (sealed), and Kafka as Arrow batches, and as
 Avro and JSON, a message a row. A view of the sums by minute and country is filled from each. The peer is Spark's
-connector with ``from_json`` over a topic of JSON (``plain_topic.py``), as a batch query: neither state nor serving is
-asked of it.
+connector with ``from_json``, as a batch query: neither state nor serving is asked of it. It reads a topic of JSON in
+which times are numbers (``plain_topic.py``), and the topic that our log wrote, in which they are texts.
 What is timed: processor seconds of Python, the JVM and Spark's Python workers (the broker's are not in it), and the
 clock's. All take turns in one process.
 Invariants: the first runs of each warm up and are not counted; every group of every answer is checked.
@@ -16,10 +16,13 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 import headwater as hw
 from bench.peer_servers import PeerUnavailable, kafka_broker, tools_directory
@@ -41,6 +44,7 @@ WARM_UPS = 2
 FORMS = ("arrow", "avro", "json")
 RATE, PER_PROCESSOR = "events/s", "events per processor second"
 CONNECTOR = "Spark's connector, from_json"
+SAME_MESSAGES = "Spark's connector, from_json, over the messages of the log"
 CONNECTOR_JARS = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 BAR = 3.0
 
@@ -49,15 +53,16 @@ BAR = 3.0
 class Runs:
     """What the runs of one way to read took."""
 
+    servers: Collection[int] = ()  # processes of ours whose time is not counted
     clock: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
 
     def take(self, run: Callable[[], None]) -> None:
         """Run once more."""
-        began, spent = time.perf_counter(), processor_seconds()
+        began, spent = time.perf_counter(), processor_seconds(without=self.servers)
         run()
         self.clock.append(time.perf_counter() - began)
-        self.processor.append(processor_seconds() - spent)
+        self.processor.append(processor_seconds(without=self.servers) - spent)
 
 
 def measure(sizes: Sizes, folder: Path) -> Lines:
@@ -67,6 +72,7 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
     expected = events.answer()
     with kafka_broker(folder) as port, contextlib.ExitStack() as apps:
         servers = f"127.0.0.1:{port}"
+        broker = [child.pid for child in psutil.Process().children()]
         registry = Registry()
         apps.callback(registry.close)
         kafka = f"kafka://{servers}?kept_bytes=1&registry={registry.url}&prefix="  # every run reads from Kafka
@@ -83,7 +89,7 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
             runs.take(lambda app=app: write(app, events, sizes))
             lines.figure(f"written to {title}", sizes.events / runs.clock[0], RATE)
         write_plain(servers, "plain", events, sizes.partitions)
-        taken = {title: Runs() for title in (*ways, CONNECTOR)}
+        taken = {title: Runs(broker) for title in (*ways, CONNECTOR, SAME_MESSAGES)}
         for number in range(sizes.runs + WARM_UPS):  # in turns, so that all find Spark equally warm
             for title, log in ways.items():
                 # An app of its own: a second view of one app would find the topic's rows in the state of the first.
@@ -94,6 +100,8 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
                 check(answer_of(app._runtime.serving.query("SELECT * FROM sums")), expected)
             spark = app._runtime.spark.newSession()
             taken[CONNECTOR].take(lambda spark=spark: by_connector(spark, servers, "plain", expected))
+            same = partial(by_connector, spark, servers, "json.events", expected, in_numbers=False)
+            taken[SAME_MESSAGES].take(same)
         lines.figure("peak memory, Python and JVM", peak_of() / 1e9, "GB")
     rates = {}
     for title, runs in taken.items():
@@ -102,6 +110,9 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
         lines.figure(title, rates[title], PER_PROCESSOR)
     for title in ways:
         lines.at_least(f"{title} beside {CONNECTOR}, per processor second", rates[title] / rates[CONNECTOR], BAR)
+    lines.at_least(
+        "Kafka, JSON beside the same messages by the connector", rates["Kafka, JSON"] / rates[SAME_MESSAGES], BAR
+    )
     return lines
 
 
@@ -140,14 +151,16 @@ def caught_up(app: hw.App) -> None:
         pass
 
 
-def by_connector(spark: SparkSession, servers: str, topic: str, expected: Answer) -> None:
-    """The sums by Spark's connector and ``from_json``, as a batch."""
+def by_connector(spark: SparkSession, servers: str, topic: str, expected: Answer, *, in_numbers: bool = True) -> None:
+    """The sums by Spark's connector and ``from_json``, as a batch; times are numbers of milliseconds, or texts."""
     from pyspark.sql import functions
 
     frame = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
     rows = frame.option("kafka.isolation.level", "read_committed").load()
-    event = functions.from_json(functions.col("value").cast("string"), DDL.replace("at TIMESTAMP", "at BIGINT"))
-    parsed = rows.select(event.alias("event")).select("event.*").withColumn("at", functions.timestamp_millis("at"))
+    columns = DDL.replace("at TIMESTAMP", "at BIGINT") if in_numbers else DDL
+    parsed = rows.select(functions.from_json(functions.col("value").cast("string"), columns).alias("e")).select("e.*")
+    if in_numbers:
+        parsed = parsed.withColumn("at", functions.timestamp_millis("at"))
     groups = parsed.groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
     sums = groups.agg(functions.sum("amount").alias("amount"), functions.count("*").alias("events"))
     check(answer_of(sums.toArrow()), expected)

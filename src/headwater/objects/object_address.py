@@ -1,9 +1,10 @@
 """Object address: where an object store is, and opening it.
 
-What it is: ``ObjectAddress`` reads ``s3://bucket/prefix?endpoint=…`` or ``file:///folder``; ``open_store`` opens it.
+What it is: ``ObjectAddress`` reads ``s3://bucket/prefix?endpoint=…``, ``file:///folder`` or ``webhdfs://host/folder``;
+``open_store`` opens it.
 Invariants: an address has no secret: credentials come from the environment, or from the machine's role, and an address
 that has some is refused. Reading an address connects to nothing.
-Not here: the stores (``s3_store.py``, ``folder_store.py``).
+Not here: the stores (``s3_store.py``, ``folder_store.py``, ``webhdfs_store.py``).
 Read next: ``object_store.py``.
 """
 
@@ -18,7 +19,11 @@ from headwater.errors import InvalidDeclaration
 from headwater.objects.folder_store import FolderStore
 from headwater.objects.object_store import ObjectStore
 
-FORMS = "s3://bucket/prefix, s3://bucket/prefix?endpoint=http://127.0.0.1:9000, or file:///shared/folder"
+FORMS = (
+    "s3://bucket/prefix, s3://bucket/prefix?endpoint=http://127.0.0.1:9000, file:///shared/folder,"
+    " or webhdfs://namenode:9870/folder"
+)
+HDFS_PORT = 9870  # of a NameNode's HTTP interface
 SETTINGS = {"endpoint", "region", "cache_bytes", "lease_seconds"}
 CACHE_BYTES = 20 << 30
 LEASE_SECONDS = 10
@@ -33,15 +38,19 @@ class ObjectAddress:
     ('lake', 'shop', 'http://127.0.0.1:9000', 1000000)
     >>> ObjectAddress.parse("file:///mnt/shop").path
     PosixPath('/mnt/shop')
+    >>> hdfs = ObjectAddress.parse("webhdfs://namenode/apps/shop")
+    >>> hdfs.server, hdfs.prefix
+    ('namenode:9870', 'apps/shop')
     """
 
     text: str
-    bucket: str  # "" of a folder
+    bucket: str  # "" of a folder, and of HDFS
     prefix: str  # of a folder its path
     endpoint: str | None = None
     region: str | None = None
     cache_bytes: int = CACHE_BYTES  # of files kept on this machine
     lease_seconds: int = LEASE_SECONDS  # a standby takes over from a process that was silent for so long
+    server: str | None = None  # of HDFS: the NameNode's HTTP address
 
     @staticmethod
     def parse(text: str) -> ObjectAddress:
@@ -49,7 +58,7 @@ class ObjectAddress:
         try:
             parts = urlsplit(text)
             settings = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-            _ = parts.port
+            port = parts.port
         except ValueError as error:
             raise InvalidDeclaration(f"{_hidden(text)!r} is not an address: {error}", hint=f"Write {FORMS}.") from error
         if parts.username or parts.password or (settings.keys() - SETTINGS and _names_secret(settings)):
@@ -66,12 +75,18 @@ class ObjectAddress:
             )
         if parts.scheme == "hdfs":
             raise InvalidDeclaration(
-                f"HDFS cannot be an object store here: {_hidden(text)!r}",
-                detail="A commit creates a file only if there is none, which Arrow's client for HDFS cannot.",
-                hint=f"Write {FORMS}.",
+                f"HDFS is reached by its HTTP interface, and not by {_hidden(text)!r}",
+                detail="A client of its other interface needs libhdfs and a whole Hadoop.",
+                hint=f"Write webhdfs://NAMENODE:{HDFS_PORT}/FOLDER, with the port of the NameNode's HTTP address.",
             )
         is_folder = parts.scheme == "file" and not parts.netloc and parts.path.strip("/")
-        if not is_folder and not (parts.scheme == "s3" and parts.netloc):
+        is_hdfs = parts.scheme == "webhdfs" and bool(parts.hostname)
+        if is_hdfs and settings.keys() & {"endpoint", "region"}:
+            raise InvalidDeclaration(
+                f"the address {_hidden(text)!r} has an endpoint or a region, which HDFS has not",
+                hint="Leave it out: the NameNode is the host of the address.",
+            )
+        if not is_folder and not is_hdfs and not (parts.scheme == "s3" and parts.netloc):
             raise InvalidDeclaration(f"{_hidden(text)!r} is not the address of an object store", hint=f"Write {FORMS}.")
         cache = settings.get("cache_bytes", str(CACHE_BYTES))
         if not cache.isdigit():
@@ -84,12 +99,13 @@ class ObjectAddress:
         path = unquote(parts.path)
         return ObjectAddress(
             text,
-            "" if is_folder else parts.netloc,
+            "" if is_folder or is_hdfs else parts.netloc,
             path.rstrip("/") if is_folder else path.strip("/"),
             settings.get("endpoint"),
             settings.get("region"),
             int(cache),
             int(lease),
+            f"{parts.hostname}:{port or HDFS_PORT}" if is_hdfs else None,
         )
 
     @property
@@ -113,6 +129,10 @@ def open_store(address: ObjectAddress) -> ObjectStore:
 
 def made_store(address: ObjectAddress) -> ObjectStore:
     """The store at an address, with the credentials that there are now."""
+    if address.server is not None:
+        from headwater.objects.webhdfs_store import WebHdfsStore
+
+        return WebHdfsStore(address.server, address.prefix)
     if not address.bucket:
         return FolderStore(address.path)
     from headwater.objects.s3_store import S3ObjectStore

@@ -17,6 +17,13 @@ def test_a_bucket_and_a_folder_are_read() -> None:
     assert str(bucket) == "s3://lake/apps/shop/?region=eu-central-1"
 
 
+def test_hdfs_is_named_by_its_namenode() -> None:
+    address = ObjectAddress.parse("webhdfs://namenode:50070/apps/shop/?lease_seconds=5")
+
+    assert (address.server, address.prefix, address.lease_seconds) == ("namenode:50070", "apps/shop", 5)
+    assert (address.open().shown, address.bucket) == ("webhdfs://namenode:50070/apps/shop", "")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -24,7 +31,13 @@ def test_a_bucket_and_a_folder_are_read() -> None:
         ("s3:///shop", "'s3:///shop' is not the address of an object store"),
         ("file://shop", "'file://shop' is not the address of an object store"),
         ("file:///", "'file:///' is not the address of an object store"),
-        ("hdfs://name/shop", "HDFS cannot be an object store here: 'hdfs://name/shop'"),
+        ("hdfs://name/shop", "HDFS is reached by its HTTP interface, and not by 'hdfs://name/shop'"),
+        ("webhdfs:///shop", "'webhdfs:///shop' is not the address of an object store"),
+        ("webhdfs://ada:s3cret@name/shop", "the address 'webhdfs://name/shop' has credentials in it"),
+        (
+            "webhdfs://name/shop?region=eu",
+            "the address 'webhdfs://name/shop' has an endpoint or a region, which HDFS has not",
+        ),
         ("s3://lake/shop?endpont=x", "the address 's3://lake/shop' has a setting \"endpont\", which there is not"),
         ("s3://lake/shop?cache_bytes=many", "cache_bytes is a number of bytes, not 'many'"),
         ("s3://ada:s3cret@lake/shop", "the address 's3://lake/shop' has credentials in it"),

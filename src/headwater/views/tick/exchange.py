@@ -32,6 +32,8 @@ from headwater.views.state.lookups.keyed_pass import current_rows
 from headwater.views.state.run import STAGING, RowWriter
 from headwater.views.state.trace import Trace
 
+HELD_BYTES_MIN = 32 << 20
+
 
 def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> Delta:
     """What it changes when the rows of ``keys`` (each there once) leave and ``new``, with weights of 1, come.
@@ -76,8 +78,12 @@ def _remove(files: Files, paths: Sequence[Path]) -> None:
 
 
 def release_memory() -> None:
-    """Give back what a large tick held: its rows are in cycles of Python objects, and Arrow keeps what was freed."""
-    gc.collect()
+    """Give back what a large tick held: its rows may be in cycles of Python objects, and Arrow keeps what was freed.
+
+    A look at every object of the process takes 0.1 s and more: only where Arrow still holds much.
+    """
+    if pa.total_allocated_bytes() >= HELD_BYTES_MIN:
+        gc.collect()
     pa.default_memory_pool().release_unused()
 
 

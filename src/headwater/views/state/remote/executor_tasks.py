@@ -31,7 +31,14 @@ from headwater.views.spark.scans import fitted
 from headwater.views.state.remote.stored_file import StoredFile, download, missing
 from headwater.views.state.run import GROUP_ROWS, RowWriter, RunFile, Weighed, read_parquet, weigh
 
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "HADOOP_USER_NAME",
+)
 # What a task tells of a file that it wrote.
 WRITTEN = pa.schema(
     [
