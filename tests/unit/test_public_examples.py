@@ -50,8 +50,8 @@ HANDLES = (View, Table, Consumer, Worker, SinkHandle)
 NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Sink: ("layout", "open"),  # the sink runner calls them; shown in docs/sinks.md
     InletDeclaration: ("open", "topic_on"),  # App.inlet and the inlets call them
-    (Debezium, MySQL, Outbox, Postgres): ("capture_name", "server", "table", "keys", "columns"),  # App.table calls them
-    (MySQL, Outbox, Postgres): ("door",),  # and this
+    # App.table calls them
+    (Debezium, MySQL, Outbox, Postgres): ("capture_name", "server", "table", "keys", "columns", "door"),
     Inlet: ("pass_by",),  # InletDeclaration.taking, when it is opened
     Outbox: ("metadata_columns",),  # its capture asks for them
     Webhook: ("checked",),  # the running webhook asks for it

@@ -77,12 +77,14 @@ class WebHdfsStore(ObjectStore):
             return False
         return True
 
-    def put(self, name: str, data: bytes | Path) -> None:
+    def put(self, name: str, data: bytes | Path | Iterable[bytes]) -> None:
         """See ``ObjectStore.put``."""
         if isinstance(data, bytes):
             temporary = self._uploaded(name, lambda: data, len(data))
-        else:
+        elif isinstance(data, Path):
             temporary = self._uploaded(name, lambda: _pieces_of(data), data.stat().st_size)
+        else:  # made twice: a request says how long it is before it begins
+            temporary = self._uploaded(name, lambda: iter(data), sum(map(len, data)))
         self._named(temporary, name, "OVERWRITE")
 
     def copy(self, name: str, other: str) -> None:

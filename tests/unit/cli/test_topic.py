@@ -63,6 +63,7 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "1d",
         "--values",
         "avro",
+        "--proof",
     )
 
     assert created["outcome"] == "created"
@@ -94,6 +95,7 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "events": False,
         "privacy": {},
         "rows_by": {},
+        "proof": True,
     }
 
 

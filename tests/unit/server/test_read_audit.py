@@ -21,6 +21,7 @@ from headwater.server.server_state import ServerState
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.home_restore import restore_home
 from headwater.upkeep.erasure.person_erasure import PersonErasure
+from headwater.views.privacy.hidden_columns import HiddenColumns
 
 MARK = "zq-marker-zq"
 SEES = Holder("support", frozenset({"query", "personal"}))
@@ -111,7 +112,7 @@ def test_a_server_tells_of_records_and_shows_the_trail_to_admins_alone(app: hw.A
     assert "is for keys with the scope admin" in refused[0].text
     assert shown.status_code == 200
     assert [row["who"] for row in shown.json()["rows"]] == ["support"]
-    assert state.masked.hidden(SEES) == {AUDIT_TOPIC: {"hidden": [], "shown": [], "others": True}}
+    assert state.masked.hidden(SEES) == {AUDIT_TOPIC: HiddenColumns(frozenset(), others=True).to_json()}
     assert state.masked.hidden(Holder("root", frozenset({"admin"}))) == {}
 
 

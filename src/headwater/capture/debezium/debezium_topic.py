@@ -67,6 +67,10 @@ class Debezium:
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
+    def door(self) -> None:
+        """None: the messages are in the log already, as they came."""
+
+    @property
     def table(self) -> str:
         return self.topic
 

@@ -44,6 +44,7 @@ SETTING_OPTIONS = {
     "remember_ids": "--remember-ids",
     "group_expiry": "--group-expiry",
     "values": "--values",
+    "proof": "--proof",
 }
 KEEPING = "What is kept"
 WRITING = "How it is written"
@@ -162,6 +163,15 @@ def create(
             metavar="TIME",
         ),
     ] = None,
+    proof: Annotated[
+        bool | None,
+        typer.Option(
+            "--proof/--no-proof",
+            help="Hash rows when they are sealed, so that a change of them is found. See docs/audit.md.",
+            rich_help_panel=KEEPING,
+            show_default=False,
+        ),
+    ] = None,
     values: Annotated[
         str | None, _option("values", "What messages hold, of a log on Kafka: json, arrow, avro, raw.", panel=WRITING)
     ] = None,
@@ -189,6 +199,7 @@ def create(
         "remember_ids": remember_ids and parse_duration(remember_ids),
         "until_read": until_read,
         "compact": compact,
+        "proof": proof,
         "tombstone_grace": tombstone_grace and parse_duration(tombstone_grace),
     }
     settings: dict[str, Any] = {field: value for field, value in declared.items() if value is not None}

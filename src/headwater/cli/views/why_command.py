@@ -19,11 +19,10 @@ from headwater.cli.command_options import HomeOption, JsonOption, opened
 from headwater.cli.output import console, say
 from headwater.cli.views.query_command import AppOption, app_in
 from headwater.errors import Misuse
-from headwater.log.schema.column_masks import ColumnMasks
-from headwater.views.privacy.personal_data import SEES_ALL, PersonalData, PrivacyRights
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog
+    from headwater.views.privacy.personal_data import PersonalData, PrivacyRights
     from headwater.views.provenance.provenance import Provenance
 
 LIMIT = 20
@@ -33,6 +32,7 @@ FORMS = ("html", "md")
 def _report(
     found: Provenance, log: EventLog, data: PersonalData, rights: PrivacyRights, form: str, *, views_known: bool
 ) -> str:
+    from headwater.log.schema.column_masks import ColumnMasks
     from headwater.views.provenance.decision_report import decision_report, masked, masks_for
 
     masks = masks_for(found, data, rights, views_known=views_known)
@@ -79,6 +79,7 @@ def why(
     [cyan]headwater why orders_by_day country=DE day=2026-01-31 --limit 5[/cyan]
     [cyan]headwater why refused_loans 4711 --report loan-4711.html --file loans.py[/cyan]
     """
+    from headwater.views.privacy.personal_data import SEES_ALL, PersonalData, PrivacyRights
     from headwater.views.provenance.explanations import explained
 
     words = list(key or [])
