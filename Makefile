@@ -9,9 +9,8 @@ ARGS ?=
 # a folder with spaces in its name works.
 # The tests start hundreds of processes: without compiled files each of them compiles what it imports, 0.2 to 0.4 s.
 RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_DRIVER_PYTHON="$$PWD/.venv/bin/python"
-# Four at a time on two cores: much of the time a test waits, for a server, for Java or for another process. Two of the
-# four have a Spark (tests/conftest.py).
-TESTS = -n 4 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
+# Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
+TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
 .PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-encryption bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch torture-capture torture-writes merkle-vectors screenshot clean
 .DEFAULT_GOAL := help

@@ -1,9 +1,9 @@
 """How the tests are shared out between the processes.
 
 What it is: by file, and some folders whole, because their files share something that takes long to start. Every third
-process, the first and the fourth, prefers the files that keep a Spark busy, the others prefer those that mostly wait
-for servers and processes: so that a core is seldom idle, and the others start a Spark late or never. The longest files
-come first, so that no process waits for another in the end.
+process prefers the files that keep one Spark busy, the others prefer those that mostly wait for servers and processes:
+so that a core is seldom idle, and the second Spark is started late or never. The longest files come first, so that no
+process waits for another in the end.
 Invariants: the order within a file stays; a file that is not named here comes after those that are. A process whose
 kind has run out takes of the other. Temporary files are in memory where the system has room for them: on disk the same
 tests take a quarter more processor time. They go with the run; what a failed test wrote stays until the next one.
