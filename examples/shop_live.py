@@ -35,7 +35,7 @@ captured("products")
 captured("stock")
 captured("prices", event_time="since")  # each price counts from its own moment on
 captured("orders", event_time="at", lateness="10 seconds", privacy={"customer_id": customer})
-captured("payments", event_time="at")
+captured("payments", event_time="at", proof=True)  # what was paid can be proven: headwater audit verify
 
 # What the web pages send. Rows come late and out of order; by how much is said here.
 page_views = app.topic(

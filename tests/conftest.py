@@ -51,6 +51,7 @@ collect_ignore = [
     "services/server/shared_shop_app.py",
     "services/server/transfer_app.py",
     "spark/people_app.py",
+    "spark/tenants_app.py",
 ]
 # Files that one process runs: they share a browser, a Spark, a MariaDB, or a Kafka with a PostgreSQL and a Redis.
 TOGETHER = {

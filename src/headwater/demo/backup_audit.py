@@ -1,4 +1,4 @@
-"""Backup audit: the demo's home is backed up while the shop is open, and a home is made of the backup at the end.
+"""Backup audit: the demo's home is backed up while the shop is open, encrypted, and a home is made of it at the end.
 
 What it is: ``BackupAudit``: ``make`` and ``restore``, and what is different, in sentences.
 Invariants: the rows of every topic up to the backup's moment are compared by their digests, and every byte of the
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.demo.audit import check_problems
+from headwater.encryption.encryption_key import KeySource, new_key_file
 from headwater.log.home import Log
 from headwater.upkeep.backup.backup_writer import BackupReport, create_backup
 from headwater.upkeep.backup.home_restore import restore_home
@@ -25,11 +26,13 @@ class BackupAudit:
     def __init__(self, log: Log) -> None:
         self.log = log
         self._folder = tempfile.TemporaryDirectory(prefix="headwater-backup-")
+        self._key = KeySource(file=Path(self._folder.name) / "shop.key")
         self._made: BackupReport | None = None
 
     def make(self) -> BackupReport:
         """Back the home up, whatever goes on in it."""
-        self._made = create_backup(self.log, self._place)
+        new_key_file(Path(self._folder.name) / "shop.key")
+        self._made = create_backup(self.log, self._place, key=self._key)
         return self._made
 
     @property
@@ -40,7 +43,7 @@ class BackupAudit:
         """Make a home of the backup; its figures, and what is not as it was."""
         if self._made is None:
             return {}, ["no backup was made"]
-        report = restore_home(self._place, Path(self._folder.name) / "restored")
+        report = restore_home(self._place, Path(self._folder.name) / "restored", key=self._key)
         with Log(report.home, maintenance_interval=None) as restored:
             wrong = [
                 f"topic {name} of the restored home differs from the home's"

@@ -36,6 +36,7 @@ from headwater.demo.example import (
 from headwater.demo.freshness_probe import FreshnessProbe
 from headwater.demo.headlines import by_country, filled, headlines
 from headwater.demo.processes import Processes
+from headwater.demo.proof_audit import ProofAudit
 from headwater.demo.replica import Replica
 from headwater.demo.roles import GROUP
 from headwater.demo.screen import Screen, ShopState
@@ -96,7 +97,7 @@ class Scenario:
                     self.store.wait,
                 )
                 self.freshness = FreshnessProbe(self.log.get_topic(ORDERS))
-                self.backup = BackupAudit(self.log)
+                self.backup, self.proofs = BackupAudit(self.log), ProofAudit(self.log)
                 with Processes(self.home) as self.processes:
                     self.engine = ServingProcess(self.processes, self.views)
                     try:
@@ -300,7 +301,13 @@ class Scenario:
         """While everything goes on; at the end a home is made of it."""
         made = self.backup.make()
         self.screen.narrate(
-            f"a backup, while the shop is open: {made.manifest.rows:,} rows at one moment, in {made.seconds:.1f} s"
+            f"a backup, encrypted, while the shop is open: {made.manifest.rows:,} rows at one moment,"
+            f" in {made.seconds:.1f} s"
+        )
+        noted = self.proofs.note()
+        self.screen.narrate(
+            f"the root of the first {noted['size']:,} rows of {noted['topic']} is noted: {noted['root'][:16]}…"
+            " (headwater audit checkpoint)"
         )
 
     def _a_mistake_is_made(self) -> None:
@@ -350,6 +357,8 @@ class Scenario:
         self._until(lambda: self.engine.verified is not None, VERIFY_S, "the views were verified")
         self._look()
         self.facts["backup"], wrong = self.backup.restore()
+        self.problems += wrong
+        self.facts["proofs"], wrong = self.proofs.compare()
         self.problems += wrong
         summary = summary_of(self)
         style = "green" if summary["ok"] else "bold red"

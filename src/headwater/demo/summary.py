@@ -111,6 +111,7 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("views equal to the log's contents", f"{equal} of {len(summary['views'])}"),
         ("check of every byte", "clean" if summary["check_ok"] else "damage"),
         ("backup while the shop was open", _backup(summary.get("backup") or {})),
+        ("payments as they were", _proofs(summary.get("proofs") or {})),
     ]
     if late_order is not None:
         late = f"{late_order['before']} → {late_order['after']} by an order of {late_order['amount']}"
@@ -128,8 +129,17 @@ def _backup(found: dict[str, Any]) -> str:
     if not found:
         return "none"
     return (
-        f"{found['rows']:,} rows in {found['backup_seconds']} s; a home made of it in {found['restore_seconds']} s, "
-        "every row and byte compared"
+        f"{found['rows']:,} rows in {found['backup_seconds']} s, encrypted; a home made of it in"
+        f" {found['restore_seconds']} s, every row and byte compared"
+    )
+
+
+def _proofs(found: dict[str, Any]) -> str:
+    if not found:
+        return "not looked at"
+    return (
+        f"{found['rows']:,} hashed again; {found['hashes']} hashes prove that they continue the {found['noted']:,}"
+        " whose root was noted"
     )
 
 
