@@ -152,7 +152,8 @@ class SinkTask:
             self._refills += 1
             if self._refills > REFILLS_MAX:
                 raise
-            return self._fill(target, error.message)
+            logger.warning("sink %s takes a full copy: %s", self.identity, error.message)
+            return self._fill(target, "what is there came apart")
         if self._progress.tick >= delivery.tick > delivery.after:
             self._refills, self._advanced = 0, True
             self._went_well(self._progress, delivery.changes.num_rows)
@@ -172,7 +173,7 @@ class SinkTask:
 
     def _fill(self, target: Target, reason: str) -> bool:
         if self._status.tick:  # it had one before
-            logger.warning("sink %s takes a full copy again: %s", self.identity, reason)
+            logger.warning("sink %s is filled again: %s", self.identity, reason)
         with self.reader.rows() as (head, batches):
             if self._version(head) != target.context.version:
                 self._close()  # the view was rebuilt meanwhile
