@@ -80,7 +80,8 @@ class ServerState:
         self.settings = settings or ServerSettings()
         self.supervisor = supervisor
         self.identities = Identities.of(self.settings)
-        self.masked = MaskedAnswers(app, audited=self.identities is not None)
+        keys = None if self.identities is None else self.identities.keys
+        self.masked = MaskedAnswers(app, audited=self.identities is not None, keys=keys)
         path = store_path(self.log.home, app.name)
         self.folder: Path = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)

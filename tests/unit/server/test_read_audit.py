@@ -104,16 +104,65 @@ def test_a_server_tells_of_records_and_shows_the_trail_to_admins_alone(app: hw.A
     with client:
         assert MARK in ask(sees, "users").text
         assert MARK not in ask(blind, "users").text
-        assert told(app) == [("read", "support", "users", ["id", "mail", "name"], 1, "records")]
+        read = ("read", "support", "users", ["id", "mail", "name"], 1, "records")
+        assert [each for each in told(app) if each[0] != "rights"] == [read]
         refused = [ask(key, AUDIT_TOPIC) for key in (sees, blind)]
         shown = ask(admin, AUDIT_TOPIC)
 
     assert [answer.status_code for answer in refused] == [403, 403]
     assert "is for keys with the scope admin" in refused[0].text
     assert shown.status_code == 200
-    assert [row["who"] for row in shown.json()["rows"]] == ["support"]
+    assert [row["who"] for row in shown.json()["rows"]][-1] == "support"
     assert state.masked.hidden(SEES) == {AUDIT_TOPIC: HiddenColumns(frozenset(), others=True).to_json()}
     assert state.masked.hidden(Holder("root", frozenset({"admin"}))) == {}
+
+
+def test_what_keys_are_good_for_is_told_at_the_begin_and_when_it_changes(app: hw.App, tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    sees = keys.add("support", ["query", "consume", "personal"], only=["users"])
+    keys.add("charts", ["consume"])
+
+    def rights() -> list[tuple[str, str]]:
+        return [(relation, detail) for action, _, relation, _, _, detail in told(app) if action == "rights"]
+
+    state = ServerState(app, ServerSettings(key_file=keys.path))
+    client = TestClient(create(state), base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
+
+    def ask() -> int:
+        headers = {"Authorization": f"Bearer {sees}"}
+        return int(client.get("/v1/topics/users/records", headers=headers).status_code)
+
+    with client:
+        assert (rights(), ask()) == ([], 200)  # the first read began the trail
+        begun = [("support", "consume, personal, query; only users"), ("charts", "consume")]
+        assert rights() == begun
+        keys.remove("charts")
+        keys.add("boss", ["admin"], claims={"tenant": ["acme"]})
+        assert ask() == 200
+        changed = [("boss", "admin; claims tenant=acme"), ("charts", "removed")]
+        assert rights() == begun + changed
+        keys.rotate("support")
+        assert ask() == 401  # and who came with the old key has seen to it that the change is on record
+        assert rights()[4:] == [("support", "renewed: consume, personal, query; only users")]
+    ServerState(app, ServerSettings(key_file=keys.path))
+    assert rights()[5:] == [("support", "consume, personal, query; only users"), ("boss", "admin; claims tenant=acme")]
+    secrets = [each["hash"].encode() for each in keys.entries()] + [sees.encode()]
+    topic = app.log.local.get_topic(AUDIT_TOPIC)
+    stored = b"".join(path.read_bytes() for path in (topic.directory / "0").iterdir())
+    assert [secret for secret in secrets if secret in stored] == []
+
+
+def test_rights_that_cannot_be_put_on_record_do_not_count(app: hw.App, tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("support", ["query", "personal"])
+    masked = MaskedAnswers(app, audited=True, keys=keys)
+    masked.table(SEES, "mails", pa.table({"address": ["a"]}), "rows")
+    boss = Keys(keys.path).add("boss", ["admin"])
+    app.log.close()
+
+    for _ in range(2):
+        with pytest.raises(ClosedError):
+            keys.holder(boss)
 
 
 def test_erasures_backups_and_restores_are_told_without_the_person(app: hw.App, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Audit trail: who read personal columns, who erased, who made and restored backups, as rows of the topic ``_audit``.
+"""Audit trail: who read personal columns, erased, made and restored backups, and who may what: the topic ``_audit``.
 
 What it is: ``AuditEntry``, one row; ``begin_trail`` makes the topic, ``note_audit`` appends to it.
 Invariants: no personal value is in it: columns are named, never their values; a read is told without its key, an
@@ -34,8 +34,9 @@ AUDIT_SETTINGS: TopicOptions = {"event_time": "at", "proof": True, "segment_byte
 class AuditEntry:
     """Something that somebody did.
 
-    ``action``: "read" (personal columns were shown), "erase", "backup" or "restore". ``who``: the name of a server's
-    key, or of the machine's user. ``relation``: the view or topic, or an erasure's subject. ``detail``: by which way.
+    ``action``: "read" (personal columns were shown), "rights" (of a server's key), "settings" (of a topic), "erase",
+    "backup" or "restore". ``who``: the name of a server's key, or of the machine's user. ``relation``: the view or
+    topic, an erasure's subject, or the key whose rights are told. ``detail``: by which way, or the rights.
     """
 
     action: str

@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -93,6 +93,7 @@ class Keys:
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._known: list[dict[str, Any]] = []
+        self.on_change: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None] | None = None
 
     def holder(self, key: str) -> Holder | None:
         """The holder of a key; None when it is unknown, ``Unauthenticated`` when it has ended."""
@@ -120,17 +121,22 @@ class Keys:
         )
 
     def entries(self) -> list[dict[str, Any]]:
-        """The entries of the key file."""
+        """The entries of the key file. A changed one counts once ``on_change`` was told of the old and the new ones."""
         with self._lock:
             try:
                 now = self.path.stat()
             except FileNotFoundError:
-                self._seen, self._known = None, []
+                self._take([], None)
                 return []
             seen = (now.st_mtime_ns, now.st_size, now.st_ino)
             if seen != self._seen:
-                self._known, self._seen = _read(self.path), seen
+                self._take(_read(self.path), seen)
             return list(self._known)
+
+    def _take(self, found: list[dict[str, Any]], seen: tuple[int, int, int] | None) -> None:
+        if self.on_change is not None and found != self._known:
+            self.on_change(self._known, found)
+        self._known, self._seen = found, seen
 
     def add(
         self,

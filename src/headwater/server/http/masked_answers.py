@@ -27,7 +27,7 @@ from headwater.errors import Forbidden
 from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
 from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.schema.personal_columns import Mask
-from headwater.server.http.keys import Holder
+from headwater.server.http.keys import Holder, Keys
 from headwater.server.http.read_audit import ReadAudit
 from headwater.views.privacy.hidden_columns import HiddenColumns
 from headwater.views.privacy.personal_data import PersonalData, PersonalMark, PrivacyRights
@@ -46,10 +46,10 @@ ALL_OF_TRAIL = {AUDIT_TOPIC: HiddenColumns(NO, others=True).to_json()}
 class MaskedAnswers:
     """What the holders of keys see of one app. Threads may share it."""
 
-    def __init__(self, app: App, *, audited: bool = False) -> None:
-        """``audited``: what is shown of personal columns is put on record."""
+    def __init__(self, app: App, *, audited: bool = False, keys: Keys | None = None) -> None:
+        """``audited``: what is shown of personal columns is put on record, and what the ``keys`` are good for."""
         self._app = app
-        self.audit = ReadAudit(app, enabled=audited)
+        self.audit = ReadAudit(app, enabled=audited, keys=keys)
         self._data: PersonalData = app.personal_data
         self._rules: RowRules = app.row_rules
         self._lock = threading.Lock()

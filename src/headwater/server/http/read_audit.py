@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headwater.log.maintenance.audit_trail import AuditEntry, begin_trail, note_audit
-from headwater.server.http.keys import Holder
+from headwater.server.http.keys import Holder, Keys
+from headwater.server.http.rights_audit import RightsAudit
 from headwater.views.privacy.personal_data import PersonalMark, RelationMarks
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ KNOWN_S = 1.0  # a new declaration of a column is recorded from so long after it
 class ReadAudit:
     """The reads of one app. Threads may share it."""
 
-    def __init__(self, app: App, *, enabled: bool) -> None:
+    def __init__(self, app: App, *, enabled: bool, keys: Keys | None = None) -> None:
         self._app = app
         self.enabled = enabled
+        self._rights = None if keys is None else RightsAudit(app, keys)
         self._lock = threading.Lock()
         self._known: dict[str, RelationMarks] = {}
         self._until = 0.0
@@ -66,6 +68,8 @@ class ReadAudit:
         log = self._app.log.local
         if not note_audit(log, entry):
             begin_trail(log)
+            if self._rights is not None:
+                self._rights.tell_all()
             note_audit(log, entry)
 
     def queried(self, holder: Holder, sql: str, how: str) -> None:
