@@ -254,7 +254,8 @@ def ls(
         ">rows": lambda each: "" if each["rows"] is None else f"{each['rows']:,}",
         "detail": "detail",
     }
-    answer_list(found, columns, empty="nothing is on record", as_json=as_json)
+    without = "this home has no trail: headwater audit begin makes one" if topic is None else "nothing is on record"
+    answer_list(found, columns, empty=without, as_json=as_json)
 
 
 def _document(path: Path) -> Any:
