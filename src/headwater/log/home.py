@@ -36,6 +36,7 @@ from headwater.log.commits.request_ids import TABLE_REQUEST_IDS, RequestIds
 from headwater.log.commits.stored_positions import TABLE_STORED_POSITIONS, StoredPositions
 from headwater.log.commits.transaction import Transaction
 from headwater.log.contract import Capability, EventTopic
+from headwater.log.maintenance.audit_trail import AuditEntry, local_user, note_audit, note_settings
 from headwater.log.maintenance.background import Cleaner, Flusher, Sealer
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.files import Files
@@ -164,7 +165,7 @@ class Log:
         self.check_open()
         if self.read_only:
             raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Find topics: log.get_topic(name).")
-        return self.opened(open_or_declare(self.registry, name, schema, settings, self.clock.now_us()))
+        return self._declared(name, schema, settings, multiset=False)
 
     def get_topic(self, name: str) -> Topic:
         """The topic of this name.
@@ -196,7 +197,13 @@ class Log:
         self.check_open()
         if self.read_only:
             raise ReadOnlyHome(f"the home {self.home} cannot be written", hint="Find tables: app.get_table(name).")
-        row = open_or_declare(self.registry, name, schema, settings, self.clock.now_us(), multiset=True)
+        return self._declared(name, schema, settings, multiset=True)
+
+    def _declared(self, name: str, schema: str | pa.Schema, settings: Mapping[str, Any], *, multiset: bool) -> Topic:
+        before = self.registry.find(name)
+        row = open_or_declare(self.registry, name, schema, settings, self.clock.now_us(), multiset=multiset)
+        if before is not None and before.settings != row.settings:
+            note_settings(self, name, before.settings, row.settings)
         return self.opened(row)
 
     def topic_names(self) -> list[str]:
@@ -237,6 +244,7 @@ class Log:
 
         topic = self.get_topic(name)
         directory = topic.directory
+        note_audit(self, AuditEntry("settings", local_user(), name, detail="deleted"))
         self.registry.delete(topic.id)
         # One partition after the other: there may be more of them than descriptors. A writer that waits for the lock
         # finds the files gone and raises.

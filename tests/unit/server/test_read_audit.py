@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import headwater as hw
 from headwater.errors import ClosedError
-from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
+from headwater.log.maintenance.audit_trail import AUDIT_TOPIC, begin_trail
 from headwater.server.application import create
 from headwater.server.http.keys import Holder, Keys
 from headwater.server.http.masked_answers import MaskedAnswers
@@ -150,6 +150,21 @@ def test_what_keys_are_good_for_is_told_at_the_begin_and_when_it_changes(app: hw
     topic = app.log.local.get_topic(AUDIT_TOPIC)
     stored = b"".join(path.read_bytes() for path in (topic.directory / "0").iterdir())
     assert [secret for secret in secrets if secret in stored] == []
+
+
+def test_changed_settings_of_a_topic_are_told(app: hw.App) -> None:
+    log = app.log.local
+    log.topic("clicks", "id BIGINT", retention="7 days")
+    begin_trail(log)
+    log.topic("clicks", "id BIGINT", retention="7 days")
+    log.topic("clicks", "id BIGINT, url STRING", retention="1 day", compact=False)
+    log.delete_topic("clicks")
+
+    found = [(action, relation, columns, detail) for action, _, relation, columns, _, detail in told(app)]
+    assert found == [
+        ("settings", "clicks", ["retention_ms"], '{"retention_ms": 86400000}'),
+        ("settings", "clicks", [], "deleted"),
+    ]
 
 
 def test_rights_that_cannot_be_put_on_record_do_not_count(app: hw.App, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ What it is: ``AuditEntry``, one row; ``begin_trail`` makes the topic, ``note_aud
 Invariants: no personal value is in it: columns are named, never their values; a read is told without its key, an
 erasure by the number of its record. A home has a trail once one was begun, by a server with keys over personal columns
 or by ``headwater audit begin``; before that nothing is written. Rows are appended before whatever they tell of is
-answered, under the topic's policy of durability, and hashed when they are sealed (``proof=True``).
+answered, under the topic's policy of durability, and hashed when they are sealed (``proof=True``). Changed settings are
+told right after they are stored: a kill between the two loses that row.
 Not here: what the server tells (``server/http/read_audit.py``).
 Read next: ``server/http/read_audit.py``; ``docs/audit.md``.
 """
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import datetime as dt
 import getpass
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from headwater.log.topic_settings import TopicOptions
+from headwater.log.topic_settings import TopicOptions, TopicSettings
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
@@ -72,6 +74,13 @@ def note_audit(log: Log, entry: AuditEntry) -> bool:
     at = dt.datetime.fromtimestamp(log.clock.now_us() / 1e6, dt.UTC)
     topic.append([{"at": at, **vars(entry), "columns": list(entry.columns)}])
     return True
+
+
+def note_settings(log: Log, topic: str, before: TopicSettings, after: TopicSettings) -> None:
+    """Append which settings of a topic are others now, and what they are."""
+    was, now = asdict(before), asdict(after)
+    changed = {name: now[name] for name in sorted(now) if now[name] != was[name]}
+    note_audit(log, AuditEntry("settings", local_user(), topic, list(changed), detail=json.dumps(changed)))
 
 
 def local_user() -> str:
