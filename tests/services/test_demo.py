@@ -102,9 +102,9 @@ def test_an_interrupted_demo_stops_its_processes_and_removes_its_home(temporary:
             break
 
     demo.send_signal(signal.SIGINT)
-    demo.communicate(timeout=WAIT_S)
+    _, told = demo.communicate(timeout=WAIT_S)
 
-    assert demo.returncode == 130
+    assert demo.returncode == 130, told
     assert list(temporary.iterdir()) == []
     assert list(processes_of(temporary)) == []
 
