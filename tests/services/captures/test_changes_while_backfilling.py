@@ -79,6 +79,20 @@ def test_a_column_that_comes_between_two_chunks(database: Any, app: hw.App, defa
     assert {row["id"]: row["extra"] for row in shown(numbers)}[9] == 9
 
 
+def test_what_comes_between_two_readings_of_a_table_is_not_in_the_log(database: Any, app: hw.App) -> None:
+    """A limit: the history of a row has a gap there, and its end is right. The capture torture allows for it."""
+    numbers = make_numbers(database, app)
+    changes = [f"UPDATE numbers SET n = {n} WHERE id = 1" for n in (1, 2)] + ["DELETE FROM numbers WHERE id = 1"]
+
+    follow(app, {2: lambda: database.execute("ALTER TABLE numbers ADD COLUMN extra INT", *changes)})
+    database.execute("INSERT INTO numbers VALUES (1, 3, 3)", "UPDATE numbers SET n = 4 WHERE id = 1")
+    follow(app)
+
+    rows = numbers.rows(columns=["id", "n", "_deleted"])
+    assert [None if row["_deleted"] else row["n"] for row in rows if row["id"] == 1] == [0, None, 3, 4]
+    same(shown(numbers), database.rows("numbers"))
+
+
 def test_a_crash_at_the_end_of_a_repeated_backfill_and_another_column(
     database: Any, app: hw.App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
