@@ -12,7 +12,7 @@ RUN = PYTHONDONTWRITEBYTECODE= PYSPARK_PYTHON="$$PWD/.venv/bin/python" PYSPARK_D
 # Three at a time on two cores: one has a Spark, which is never idle, and the others mostly wait for servers.
 TESTS = -n 3 --dist=loadfile --no-loadscope-reorder tests src/headwater --doctest-modules
 
-.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-encryption bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch torture-capture torture-writes merkle-vectors screenshot clean
+.PHONY: help demo demo-cluster test test-functions check docs bench bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-encryption bench-encrypted-home bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch torture-capture torture-writes merkle-vectors screenshot clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,7 +49,7 @@ docs: .venv/.ready  ## the docs as a site, with a reference made from the code, 
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet $(ARGS)
 	@echo "open build/site/index.html"
 
-bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-encryption bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch  ## every benchmark
+bench: bench-log bench-writes bench-source bench-views bench-time bench-timeline bench-state bench-ticks bench-soak bench-store bench-backup bench-encryption bench-encrypted-home bench-scale bench-capture bench-sinks bench-server bench-hostile bench-federation bench-decide bench-watch  ## every benchmark
 
 bench-log: .venv/.ready  ## the log beside SQLite, Redis, NATS and Kafka, in one run
 	@bash bench/setup.sh
@@ -84,6 +84,9 @@ bench-backup: .venv/.ready  ## a backup beside cp and rsync, and appends meanwhi
 
 bench-encryption: .venv/.ready  ## backups with a key beside backups without; ARGS="--megabytes 200"
 	@$(RUN) .venv/bin/python -m bench.encryption_bench $(ARGS)
+
+bench-encrypted-home: .venv/.ready  ## a home on an encrypted volume (gocryptfs) beside one on the disk below it; ARGS="--rows 200000"
+	@$(RUN) .venv/bin/python -m bench.encrypted_home_bench $(ARGS)
 
 bench-scale: .venv/.ready  ## events from Kafka beside Spark's connector and Flink, ticks on a cluster, a model of 100 nodes; ARGS="--quick sources"
 	@bash bench/setup.sh

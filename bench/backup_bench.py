@@ -19,8 +19,10 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -28,7 +30,9 @@ import numpy as np
 import pyarrow as pa
 
 import headwater as hw
+from headwater.log.topic import Topic
 from headwater.upkeep.backup.backup_repository import BackupRepository
+from headwater.upkeep.backup.backup_schedule import NICE
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.home_restore import restore_home
 
@@ -97,54 +101,99 @@ def _copied(words: list[str], target: Path) -> None:
             os.close(fd)
 
 
-def back_up_again_and_again(home: str, folder: str, going: Event, over: Event, busy: Event) -> None:
-    """In a process of its own: full backups as long as ``going`` is set."""
+class Backups:
+    """Full backups of a home, one when asked for: in a process of its own, or in a thread of this one."""
+
+    def __init__(self, home: Path, folder: Path, *, inside: bool, rate: int | None) -> None:
+        self.arguments = (str(home), str(folder), rate)
+        self.inside = inside
+        context = multiprocessing.get_context("spawn")
+        self.asked, self.busy, self.over = (context.Event() for _ in range(3))
+        given = (*self.arguments, self.asked, self.busy, self.over)
+        self.worker = (
+            threading.Thread(target=back_up_when_asked, args=given)
+            if inside
+            else context.Process(target=back_up_when_asked, args=given)
+        )
+        self.worker.start()
+
+    def begin(self) -> None:
+        """Begin one, and return when it has begun."""
+        self.asked.set()
+        self.busy.wait(60)
+
+    def close(self) -> None:
+        self.over.set()
+        self.asked.set()
+        self.worker.join()
+
+
+def back_up_when_asked(home: str, folder: str, rate: int | None, asked: Event, busy: Event, over: Event) -> None:
+    """A full backup whenever ``asked`` is set; ``busy`` tells how long it takes."""
+    if multiprocessing.parent_process() is not None:
+        os.nice(NICE)  # as the app's own backups
     with hw.Log(home, maintenance_interval=None) as log:
         number = 0
-        while not over.is_set():
-            if not going.wait(0.02):
-                busy.clear()
-                continue
+        while True:
+            asked.wait()
+            asked.clear()
+            if over.is_set():
+                return
+            place = Path(folder) / f"during-{os.getpid()}-{number}"
             busy.set()
-            create_backup(log, Path(folder) / f"during-{number}")
-            shutil.rmtree(Path(folder) / f"during-{number}")
+            create_backup(log, place, rate=rate)
+            busy.clear()
+            shutil.rmtree(place)
             number += 1
 
 
-def appends(log: hw.Log, folder: Path, rounds: int, seconds: float, fsync: str) -> None:
-    """Appends of 1 000 rows with and without a backup, by turns."""
-    context = multiprocessing.get_context("spawn")
-    going, over, busy = context.Event(), context.Event(), context.Event()
-    child = context.Process(target=back_up_again_and_again, args=(str(log.home), str(folder), going, over, busy))
-    child.start()
-    topic = log.topic(f"appended_{fsync}", "id BIGINT, a DOUBLE, b DOUBLE, c DOUBLE", fsync=fsync)
+@dataclass
+class Window:
+    """Appends one after the other, for some time."""
+
+    latencies: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    processor: float = 0.0  # of the appending process
+
+    def run(self, topic: Topic, rows: pa.RecordBatch, going: Callable[[], bool]) -> None:
+        """Append as long as ``going``."""
+        began, before = time.perf_counter(), time.process_time()
+        while going():
+            started = time.perf_counter()
+            topic.append(rows)
+            self.latencies.append(time.perf_counter() - started)
+        self.seconds = time.perf_counter() - began
+        self.processor = time.process_time() - before
+
+    def figures(self) -> tuple[float, float, float, float]:
+        """Appends a second; p50 and p99 in microseconds; processor time an append in microseconds."""
+        p50, p99 = np.percentile(self.latencies, [50, 99]) * 1e6
+        count = len(self.latencies)
+        return count / self.seconds, float(p50), float(p99), self.processor / count * 1e6
+
+
+def appends(log: hw.Log, rounds: int, fsync: str, backups: Backups, title: str) -> None:
+    """Appends of 1 000 rows during one backup, and for as long without one, by turns; ratios of neighbours."""
     rows = batch_of(np.random.default_rng(2)).slice(0, 1000)
-    rates: dict[bool, list[float]] = {False: [], True: []}
-    processor: dict[bool, list[float]] = {False: [], True: []}
-    try:
-        for number in range(2 * rounds):
-            during = bool(number % 2)
-            if during:
-                going.set()
-                busy.wait(60)
-            else:
-                going.clear()
-                while busy.is_set():
-                    time.sleep(0.01)
-            done, began, before = 0, time.perf_counter(), time.process_time()
-            while time.perf_counter() - began < seconds:
-                topic.append(rows)
-                done += 1
-            rates[during].append(done / (time.perf_counter() - began))
-            processor[during].append((time.process_time() - before) / done)
-    finally:
-        over.set()
-        child.join()
-    without, within = (statistics.median(rates[each]) for each in (False, True))
-    cpu_without, cpu_within = (statistics.median(processor[each]) * 1e6 for each in (False, True))
+    pairs = []
+    for number in range(rounds + 1):
+        during, without = Window(), Window()
+        schema = "id BIGINT, a DOUBLE, b DOUBLE, c DOUBLE"
+        topic = log.topic("appended", schema, fsync=fsync, segment_bytes_max=64 << 30)  # begun anew, never sealed
+        backups.begin()
+        during.run(topic, rows, backups.busy.is_set)
+        end = time.perf_counter() + during.seconds
+        without.run(topic, rows, lambda end=end: time.perf_counter() < end)  # type: ignore[misc]
+        log.delete_topic("appended")  # else each backup has more to copy than the one before
+        if number:  # the first one warms up
+            pairs.append((without.figures(), during.figures()))
+    plain, ratios = [], []
+    for place in range(4):
+        plain.append(statistics.median(pair[0][place] for pair in pairs))
+        ratios.append(statistics.median(pair[1][place] / pair[0][place] for pair in pairs))
     print(
-        f'fsync="{fsync}": {without:,.0f} appends/s, during backups {within:,.0f}: {1 - within / without:+.1%} slower; '
-        f"processor {cpu_without:.0f} µs an append, during {cpu_within:.0f}: {cpu_within / cpu_without - 1:+.1%}"
+        f"{title:38} {plain[0]:8,.0f} {ratios[0]:7.2f} {plain[1]:9,.0f} {ratios[1]:7.2f} {plain[2]:9,.0f} "
+        f"{ratios[2]:7.2f} {plain[3]:9,.0f} {ratios[3]:7.2f}"
     )
 
 
@@ -153,15 +202,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of one window of appends")
+    parser.add_argument("--rate", type=int, help="also backups that copy no more than so many bytes a second")
+    parser.add_argument("--parts", default="copies,appends")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
     try:
         log = made_home(folder / "home", given.megabytes)
-        copies(log, folder, given.rounds)
-        print(f"\nappends of 1 000 rows, {2 * given.rounds} windows, by turns, full backups in another process\n")
-        for fsync in ("interval", "always"):
-            appends(log, folder, 2 * given.rounds, given.seconds, fsync)
+        if "copies" in given.parts:
+            copies(log, folder, given.rounds)
+        if "appends" in given.parts:
+            print(
+                f"\nappends of 1 000 rows, {3 * given.rounds} full backups, one at a time, medians; × during a backup\n"
+            )
+            print(
+                f"{'':38} {'a second':>8} {'×':>7} {'p50 µs':>9} {'×':>7} {'p99 µs':>9} {'×':>7} {'cpu µs':>9} {'×':>7}"
+            )
+            rates = [None, given.rate] if given.rate else [None]
+            for inside, rate in [(False, None), *((False, each) for each in rates[1:]), (True, None)]:
+                backups = Backups(log.home, folder, inside=inside, rate=rate)
+                where = f"{'a thread' if inside else 'a process'}{f', {rate / 1e6:.0f} MB/s' if rate else ''}"
+                for fsync in ("interval", "always"):
+                    appends(log, 3 * given.rounds, fsync, backups, f'fsync="{fsync}", backup in {where}')
+                backups.close()
         log.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

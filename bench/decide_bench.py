@@ -20,7 +20,7 @@ from rich.table import Table
 from bench import report
 from bench.decide import commands_bench, recorders_bench
 from bench.decide.contenders import contenders
-from bench.decide.turns import Act, Turns
+from bench.decide.turns import Act, Turns, progress
 from bench.report import Measurement
 
 OUT = Path("bench/out/decide.json")
@@ -35,6 +35,7 @@ def measure(folder: Path, *, rounds: int, seconds: float, cold: int, part: str |
     if part not in ALONE:
         with contenders(folder) as found:
             for contender in found:
+                progress(f"preparing {contender.name}, {contender.level}")
                 if part in (None, "recorders"):
                     acts += recorders_bench.acts(contender)
                 if part in (None, "commands"):
@@ -44,6 +45,7 @@ def measure(folder: Path, *, rounds: int, seconds: float, cold: int, part: str |
     lines = turns.lines()
     for name, module in ALONE.items():
         if part in (None, name):
+            progress(f"{name}: a million events")
             lines += [Measurement(**figure) for figure in importlib.import_module(module).figures()]
     return lines
 
@@ -51,8 +53,8 @@ def measure(folder: Path, *, rounds: int, seconds: float, cold: int, part: str |
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("part", nargs="?", choices=["recorders", "commands", *ALONE], help="all when none is named")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each act in a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each act in a round")
     parser.add_argument("--cold", type=int, default=commands_bench.COLD, help="accounts that commands go to in turn")
     asked = parser.parse_args()
     pa.set_cpu_count(1)

@@ -41,6 +41,7 @@ SLOWER_MAX = 1.2
 FIGURES = {  # name: attribute, unit, the most that it may grow in an hour: in percent, or in its unit if that is more
     "memory of Python": ("python_megabytes", "MB", 5.0, 20.0),
     "memory of Java": ("java_megabytes", "MB", 5.0, 50.0),
+    "Java's memory beside its heap": ("java_beside_heap_megabytes", "MB", 5.0, 20.0),
     "Java's heap after a collection": ("heap_megabytes", "MB", 5.0, 10.0),
     "handles": ("handles", "", 2.0, 5.0),
     "threads": ("threads", "", 2.0, 5.0),
@@ -50,6 +51,7 @@ FIGURES = {  # name: attribute, unit, the most that it may grow in an hour: in p
     "serving store": ("serving_megabytes", "MB", 5.0, 2.0),
     "log": ("log_megabytes", "MB", 5.0, 5.0),
 }
+TICKS = {"p50": "tick_ms", "p95": "tick_ms_p95", "processor time": "tick_processor_ms"}
 
 
 def soak(home: Path, *, minutes: float, rate: float, every: float, memory: str, console: Console) -> list[SoakSample]:
@@ -116,7 +118,7 @@ def judged(samples: Sequence[SoakSample]) -> list[Measurement]:
         found.append(Measurement(f"{name}, growth an hour", round(grown.percent_an_hour, 2), "%"))
         unit = f"{unit} an hour, at most".strip()
         found.append(Measurement(f"{name}, growth", round(grown.an_hour, 2), unit, round(bar, 2), holds))
-    for name, attribute in (("p50", "tick_ms"), ("p95", "tick_ms_p95")):
+    for name, attribute in TICKS.items():
         ratio = last_beside_second(samples, attribute)
         found.append(Measurement(f"tick {name}, median", round(growth(samples, attribute).median, 1), "ms"))
         holds = ratio <= SLOWER_MAX if claimed else None
@@ -168,7 +170,7 @@ def show(found: Sequence[Measurement], console: Console) -> None:
             f"{grown.bar:,.1f}",
             _verdict(grown),
         )
-    for which in ("p50", "p95"):
+    for which in TICKS:
         beside = lines[f"tick {which}, last tenth beside the second"]
         median = lines[f"tick {which}, median"]
         table.add_row(

@@ -33,4 +33,5 @@ bring redis-server redis-server
 bring rabbitmq-server rabbitmq-server
 bring mariadbd mariadb-server
 bring chromium chromium
+bring gocryptfs gocryptfs
 exit 0

@@ -1,8 +1,9 @@
 """Turns: acts of several contenders, one after the other, again and again.
 
 What it is: ``Turns``, the rates and the processor time of each act, round by round, and the lines of a report.
-Invariants: every act has its turn in every round; the first round warms up. A figure is the median of the rounds; a
-ratio is ours over the best of the others: at each level of durability, and, with the bar, of all as they come.
+Invariants: every act has its turn in every round; the first round, of shorter turns, warms up. A figure is the median
+of the rounds; a ratio is ours over the best of the others: at each level of durability, and, with the bar, of all as
+they come.
 Processor time is that of this process and of the servers that it started.
 Not here: the acts. Read next: ``decide_bench.py``.
 """
@@ -10,6 +11,7 @@ Not here: the acts. Read next: ``decide_bench.py``.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from bench.processor_time import processor_seconds
 from bench.report import Measurement
 
 OURS = "Headwater"
+WARM_UP_S = 0.2  # of each act, before anything counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,12 @@ class Act:
         return f"{self.who}: {self.what}, {self.contender.level}"
 
 
+def progress(line: str) -> None:
+    """Tell a person who waits; the figures come on the other output."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
 @dataclass
 class Turns:
     """What was measured."""
@@ -50,9 +59,11 @@ class Turns:
     def run(self, acts: Sequence[Act], *, rounds: int, seconds: float) -> None:
         """Each act by turns, for about so many seconds in each."""
         for number in range(rounds + 1):
+            turn = seconds if number else min(seconds, WARM_UP_S)
+            progress(f"round {number} of {rounds}: {len(acts)} turns of {turn:g} s" if number else "warming up")
             for act in acts:
                 count, spent, began = 0, processor_seconds(), time.perf_counter()
-                while (passed := time.perf_counter() - began) < seconds or count < 20:
+                while (passed := time.perf_counter() - began) < turn or count < 20:
                     act.do()
                     count += 1
                 if number:

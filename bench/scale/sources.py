@@ -3,7 +3,8 @@
 What it is: the events are written once into each log: the embedded one (sealed), and Kafka as Arrow batches, and as
 Avro and JSON, a message a row. A view of the sums by minute and country is filled from each. The peer is Spark's
 connector with ``from_json``, as a batch query: neither state nor serving is asked of it. It reads a topic of JSON in
-which times are numbers (``plain_topic.py``), and the topic that our log wrote, in which they are texts.
+which times are numbers (``plain_topic.py``), the topic that our log wrote, in which they are texts, and by
+``from_avro`` the log's Avro.
 What is timed: processor seconds of Python, the JVM and Spark's Python workers (the broker's are not in it), and the
 clock's. All take turns in one process.
 Invariants: the first runs of each warm up and are not counted; every group of every answer is checked.
@@ -37,15 +38,22 @@ from bench.views.throughput import seal
 from tests.services.registry import Registry
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 APPEND_ROWS = 100_000
 WARM_UPS = 2
 FORMS = ("arrow", "avro", "json")
 RATE, PER_PROCESSOR = "events/s", "events per processor second"
 CONNECTOR = "Spark's connector, from_json"
+OF_AVRO = "Spark's connector, from_avro, over the messages of the log"
 SAME_MESSAGES = "Spark's connector, from_json, over the messages of the log"
-CONNECTOR_JARS = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
+CONNECTOR_JARS = (
+    "spark-avro",
+    "spark-sql-kafka-0-10",
+    "spark-token-provider-kafka-0-10",
+    "kafka-clients",
+    "commons-pool2",
+)
 BAR = 3.0
 
 
@@ -89,7 +97,7 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
             runs.take(lambda app=app: write(app, events, sizes))
             lines.figure(f"written to {title}", sizes.events / runs.clock[0], RATE)
         write_plain(servers, "plain", events, sizes.partitions)
-        taken = {title: Runs(broker) for title in (*ways, CONNECTOR, SAME_MESSAGES)}
+        taken = {title: Runs(broker) for title in (*ways, CONNECTOR, SAME_MESSAGES, OF_AVRO)}
         for number in range(sizes.runs + WARM_UPS):  # in turns, so that all find Spark equally warm
             for title, log in ways.items():
                 # An app of its own: a second view of one app would find the topic's rows in the state of the first.
@@ -99,9 +107,14 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
                 taken[title].take(lambda app=app: caught_up(app))
                 check(answer_of(app._runtime.serving.query("SELECT * FROM sums")), expected)
             spark = app._runtime.spark.newSession()
-            taken[CONNECTOR].take(lambda spark=spark: by_connector(spark, servers, "plain", expected))
-            same = partial(by_connector, spark, servers, "json.events", expected, in_numbers=False)
-            taken[SAME_MESSAGES].take(same)
+            [avro] = [each["schema"] for each in registry.schemas.values()]
+            peers = {
+                CONNECTOR: ("plain", of_plain_json),
+                SAME_MESSAGES: ("json.events", of_json),
+                OF_AVRO: ("avro.events", partial(of_avro, schema=avro)),
+            }
+            for title, (topic, parsed) in peers.items():
+                taken[title].take(partial(by_connector, spark, servers, topic, expected, parsed))
         lines.figure("peak memory, Python and JVM", peak_of() / 1e9, "GB")
     rates = {}
     for title, runs in taken.items():
@@ -113,6 +126,8 @@ def measure(sizes: Sizes, folder: Path) -> Lines:
     lines.at_least(
         "Kafka, JSON beside the same messages by the connector", rates["Kafka, JSON"] / rates[SAME_MESSAGES], BAR
     )
+    beside = rates["Kafka, Avro"] / rates[OF_AVRO]
+    lines.figure("Kafka, Avro beside the same messages by the connector, from_avro", beside, "x")
     return lines
 
 
@@ -151,16 +166,38 @@ def caught_up(app: hw.App) -> None:
         pass
 
 
-def by_connector(spark: SparkSession, servers: str, topic: str, expected: Answer, *, in_numbers: bool = True) -> None:
-    """The sums by Spark's connector and ``from_json``, as a batch; times are numbers of milliseconds, or texts."""
+def by_connector(
+    spark: SparkSession, servers: str, topic: str, expected: Answer, parsed: Callable[[DataFrame], DataFrame]
+) -> None:
+    """The sums by Spark's connector, as a batch; ``parsed`` makes the columns of the events from a message's value."""
     from pyspark.sql import functions
 
     frame = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    rows = frame.option("kafka.isolation.level", "read_committed").load()
-    columns = DDL.replace("at TIMESTAMP", "at BIGINT") if in_numbers else DDL
-    parsed = rows.select(functions.from_json(functions.col("value").cast("string"), columns).alias("e")).select("e.*")
-    if in_numbers:
-        parsed = parsed.withColumn("at", functions.timestamp_millis("at"))
-    groups = parsed.groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
+    rows = parsed(frame.option("kafka.isolation.level", "read_committed").load())
+    groups = rows.groupBy(functions.window("at", "1 minute").start.alias("minute"), "country")
     sums = groups.agg(functions.sum("amount").alias("amount"), functions.count("*").alias("events"))
     check(answer_of(sums.toArrow()), expected)
+
+
+def of_json(rows: DataFrame) -> DataFrame:
+    """Times are texts, as our log writes them."""
+    from pyspark.sql import functions
+
+    return rows.select(functions.from_json(functions.col("value").cast("string"), DDL).alias("e")).select("e.*")
+
+
+def of_plain_json(rows: DataFrame) -> DataFrame:
+    """Times are numbers of milliseconds."""
+    from pyspark.sql import functions
+
+    columns = DDL.replace("at TIMESTAMP", "at BIGINT")
+    parsed = rows.select(functions.from_json(functions.col("value").cast("string"), columns).alias("e")).select("e.*")
+    return parsed.withColumn("at", functions.timestamp_millis("at"))
+
+
+def of_avro(rows: DataFrame, schema: str) -> DataFrame:
+    """The record is behind the number of its schema, which ``from_avro`` does not look at."""
+    from pyspark.sql import functions
+    from pyspark.sql.avro.functions import from_avro
+
+    return rows.select(from_avro(functions.expr("substring(value, 6)"), schema).alias("e")).select("e.*")

@@ -3,7 +3,9 @@
 What it is: ``Sampler`` looks at this process, its JVM and the home; ``growth`` fits a line to what it saw.
 Invariants: a growth is the median of the slopes between all pairs of samples (Theil and Sen), over the last two thirds:
 what rises and falls with merges and garbage collections is no growth. The heap after a collection is taken after a
-collection that is asked for, once a minute; the samples between carry the last one.
+collection that is asked for, once a minute; the samples between carry the last one. How much memory Java's heap takes
+is the collector's choice, up to ``spark.driver.memory``, and goes up and down with the load: what Java has beside its
+heap is told apart. Processor time a tick is that of Python and Java, whatever they spent it on.
 Not here: the app (``steady_shop.py``), the picture (``plot.py``).
 Read next: ``bench/soak_bench.py``.
 """
@@ -21,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from bench.processor_time import processor_seconds
 from bench.views.scale import percentile
 
 COLLECT_EVERY_S = 60.0
@@ -36,8 +39,10 @@ class SoakSample:
     ticks_a_second: float
     tick_ms: float
     tick_ms_p95: float
+    tick_processor_ms: float
     python_megabytes: float
     java_megabytes: float
+    java_beside_heap_megabytes: float
     heap_megabytes: float  # after a garbage collection
     handles: int
     threads: int
@@ -59,6 +64,7 @@ class Sampler:
         self._tick, self._heap, self._collected = 0, 0.0, -COLLECT_EVERY_S
         self._lock = threading.Lock()
         self._began = self._last = time.monotonic()
+        self._spent = processor_seconds()
 
     def ticked(self, number: int, seconds: float) -> None:
         """A tick was made."""
@@ -71,9 +77,12 @@ class Sampler:
         now = time.monotonic()
         with self._lock:
             ticks, self._ticks = self._ticks, []
+        java = self._process.children(recursive=True)
+        java_megabytes = sum(each.memory_info().rss for each in java) / MEGABYTE
+        heap_held = self._heap_usage().getCommitted() / MEGABYTE
+        spent = processor_seconds()
         if now - self._collected >= COLLECT_EVERY_S:
             self._heap, self._collected = self._collect(), now
-        java = self._process.children(recursive=True)
         views, topics = _below(self.home / "views"), _below(self.home / "topics")
         sample = SoakSample(
             seconds=now - self._began,
@@ -81,8 +90,10 @@ class Sampler:
             ticks_a_second=len(ticks) / (now - self._last),
             tick_ms=statistics.median(ticks) * 1e3 if ticks else 0.0,
             tick_ms_p95=percentile(ticks, 0.95) * 1e3 if ticks else 0.0,
+            tick_processor_ms=(spent - self._spent) / len(ticks) * 1e3 if ticks else 0.0,
             python_megabytes=self._process.memory_info().rss / MEGABYTE,
-            java_megabytes=sum(each.memory_info().rss for each in java) / MEGABYTE,
+            java_megabytes=java_megabytes,
+            java_beside_heap_megabytes=java_megabytes - heap_held,
             heap_megabytes=self._heap,
             handles=sum(each.num_fds() for each in (self._process, *java)),
             threads=sum(each.num_threads() for each in (self._process, *java)),
@@ -93,14 +104,16 @@ class Sampler:
             log_megabytes=sum(size for _, size in topics) / MEGABYTE,
         )
         self.samples.append(sample)
-        self._last = now
+        self._last, self._spent = now, spent
         return sample
 
     def _collect(self) -> float:
-        java = self.spark._jvm.java.lang
-        java.System.gc()
-        used: int = java.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()
+        self.spark._jvm.java.lang.System.gc()
+        used: int = self._heap_usage().getUsed()
         return used / MEGABYTE
+
+    def _heap_usage(self) -> Any:
+        return self.spark._jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
 
 
 def _below(folder: Path) -> list[tuple[str, int]]:
@@ -133,7 +146,7 @@ class Growth:
 def growth(samples: Sequence[SoakSample], attribute: str) -> Growth:
     """How much an attribute grows over the last two thirds of the samples.
 
-    >>> steady = [SoakSample(10.0 * n, *[0] * 14) for n in range(30)]
+    >>> steady = [SoakSample(10.0 * n, *[0] * 16) for n in range(30)]
     >>> growth(steady, "handles")
     Growth(median=0.0, an_hour=0.0)
     """
@@ -151,7 +164,7 @@ def growth(samples: Sequence[SoakSample], attribute: str) -> Growth:
 def last_beside_second(samples: Sequence[SoakSample], attribute: str) -> float:
     """The median of the last tenth beside that of the second tenth.
 
-    >>> samples = [SoakSample(n, 0, 0, 10.0 if n < 50 else 20.0, *[0] * 11) for n in range(100)]
+    >>> samples = [SoakSample(n, 0, 0, 10.0 if n < 50 else 20.0, *[0] * 13) for n in range(100)]
     >>> last_beside_second(samples, "tick_ms")
     2.0
     """

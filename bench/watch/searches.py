@@ -29,10 +29,10 @@ from bench.peer_servers import PeerUnavailable, tools_directory
 from bench.report import Measurement
 from bench.watch import search_workload
 from bench.watch.search_workload import BenchSearch
-from headwater.searches.document_batch import DocumentBatch
 from headwater.searches.query_evaluator import compiled
 from headwater.searches.query_index import QueryIndex, StoredSearch
 from headwater.searches.search_columns import SearchColumns
+from headwater.searches.segments.document_batch import DocumentBatch
 from headwater.searches.text_analysis import TextAnalyser
 
 OUT = Path("bench/out/watch_searches.json")

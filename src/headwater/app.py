@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     from headwater.log.schema.event_metadata import Metadata
     from headwater.sinks.runner.sink_status import SinkStatus
     from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate
+    from headwater.upkeep.erasure.purpose_expiry import ExpiryReport
     from headwater.views.lifecycle.rebuild import RebuildReport
     from headwater.views.lifecycle.rebuild_progress import RebuildProgress
     from headwater.views.lifecycle.verification import Difference
     from headwater.views.serving.snapshot import QueryReply
     from headwater.views.tick.reports import TickReport
+
+BACKUP_RATE = 50_000_000  # bytes a second: appends meanwhile lose less than a tenth
 
 
 class App(AppDeclarations):
@@ -162,11 +165,13 @@ class App(AppDeclarations):
         drill: Duration | None = None,
         key_file: str | os.PathLike[str] | None = None,
         key_command: str | None = None,
+        rate: int | None = BACKUP_RATE,
     ) -> None:
         """Declare that the home is backed up while the app runs, to a folder or ``s3://…``. See ``docs/backup.md``.
 
         ``keep="7d,4w,12m"`` prunes after each backup. ``drill="1 week"``: so often backups are restored and verified.
         ``key_file`` or ``key_command`` gives the key that they are encrypted with: see ``docs/encryption.md``.
+        ``rate``: bytes that are copied in a second, at most; None: as many as can be.
 
         >>> import headwater as hw, tempfile
         >>> hw.App("shop", home=tempfile.mkdtemp()).backup("/backup/shop", every="1 hour", keep="24h,7d", drill="1 day")
@@ -177,7 +182,7 @@ class App(AppDeclarations):
         if run_on.get() is None:  # a restored copy is not backed up
             seconds = None if drill is None else to_seconds(drill, what="drill")
             key = KeySource.of(key_file, key_command)
-            self._services.backups[to] = BackupPlan(to, to_seconds(every, what="every"), keep, seconds, key)
+            self._services.backups[to] = BackupPlan(to, to_seconds(every, what="every"), keep, seconds, key, rate)
 
     def erase(
         self,
@@ -192,9 +197,9 @@ class App(AppDeclarations):
         """Erase a person from the log, the views and the sinks of this app; see ``docs/erasure.md``.
 
         The person is given by a subject that topics declare: ``erase(user_id=7)``. ``dry_run``: only tell.
-        ``backups``: places that are told, beside those that the app declares, with ``key_file`` or ``key_command``
-        if they are encrypted. ``markers``: texts of the person that
-        are searched for at the end.
+        ``backups``: places where backups are rewritten, beside those that the app declares or the home has made, with
+        ``key_file`` or ``key_command`` if they are encrypted. ``markers``: texts of the person that are searched for at
+        the end.
 
         >>> import headwater as hw, tempfile
         >>> app = hw.App("shop", home=tempfile.mkdtemp())
@@ -208,6 +213,24 @@ class App(AppDeclarations):
 
         key = KeySource.of(key_file, key_command)
         return self._services.erase(person, dry_run=dry_run, backups=backups, key=key, markers=markers)
+
+    def expire(self, *, dry_run: bool = False) -> ExpiryReport:
+        """Blank what is kept longer than its purposes, everywhere: what ``run`` and ``start`` do once a day.
+
+        ``dry_run``: only tell. See ``docs/privacy.md``.
+
+        >>> import datetime as dt, headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> address = hw.Personal("user_id", by="user_id", purpose="shipping")
+        >>> of_users = {"user_id": hw.Personal("user_id"), "address": address}
+        >>> schema = "user_id BIGINT, address STRING, at TIMESTAMP"
+        >>> orders = app.topic("orders", schema, event_time="at", privacy=of_users)
+        >>> app.purpose("shipping", keep="180 days")
+        >>> _ = orders.append([{"user_id": 7, "address": "Main Street", "at": dt.datetime(2020, 1, 1)}])
+        >>> app.expire().rows, [row["address"] for row in orders.rows()]
+        (1, [None])
+        """
+        return self._services.expire(dry_run=dry_run)
 
     def run(
         self,

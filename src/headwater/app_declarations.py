@@ -24,6 +24,7 @@ from headwater.app_privacy import AppPrivacy
 from headwater.app_services import AppServices
 from headwater.durations import Duration
 from headwater.errors import InvalidDeclaration
+from headwater.log.catalog.encrypted_volume import folders_of, is_required, require_encrypted
 from headwater.log.contract import Capability, EventLog, EventTopic, require
 from headwater.log.table import Table, declare_table, open_table
 from headwater.log.topic_settings import TableOptions, TopicOptions, check_name
@@ -66,6 +67,7 @@ class AppDeclarations(AppPrivacy):
         serve: str | None = None,
         spark: Mapping[str, str] | None = None,
         on_error: OnError = "stop",
+        home_encryption: Literal["required"] | None = None,
     ) -> None:
         from headwater.views.declared_views import DeclaredViews
         from headwater.views.tick.pausing import checked_policy
@@ -73,6 +75,7 @@ class AppDeclarations(AppPrivacy):
         check_name("app", name)
         self.on_error = checked_policy(on_error)  # of views that say nothing else
         self.name = name
+        self.encrypted = is_required(home_encryption)  # the home, and whatever else holds rows on this machine
         self.home = home if home is not None else f"./{name}-data"
         self.file: Path | None = None  # that declares it, when a command has read it
         # What the app's file leaves open is the machine's to say: so one file runs on a laptop and on a cluster.
@@ -112,6 +115,8 @@ class AppDeclarations(AppPrivacy):
         []
         """
         if self._log is None:
+            if self.encrypted:
+                require_encrypted(folders_of(self.home))
             self._log = open_log(self.home, self.log_address)
         return self._log
 
@@ -472,7 +477,13 @@ class AppDeclarations(AppPrivacy):
         if self._made_runtime is None:
             state = None if self.state is None else RemoteState(self.state, self.log.identity)
             self._made_runtime = AppRuntime(
-                self.name, self.log, self._views.declarations(), self.spark_settings, self.attachments, state
+                self.name,
+                self.log,
+                self._views.declarations(),
+                self.spark_settings,
+                self.attachments,
+                state,
+                encrypted=self.encrypted,
             )
         return self._made_runtime
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.app_searches import AppSearches
 
 if TYPE_CHECKING:
+    from headwater.durations import Duration
     from headwater.log.contract import EventLog
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
     from headwater.views.privacy.personal_data import PersonalData
@@ -32,6 +33,8 @@ COPIES: dict[str, Callable[[Any], str | None]] = {
 
 class AppPrivacy(AppSearches):
     """The personal data of an app."""
+
+    has_purposes = False  # that were declared here: rows are looked through once a day
 
     if TYPE_CHECKING:  # of the other half of the app
 
@@ -70,6 +73,29 @@ class AppPrivacy(AppSearches):
         from headwater.views.privacy.row_rules import RowRules
 
         return RowRules(lambda: self.log, lambda: self.views, self._copied_to)
+
+    def purpose(self, name: str, *, keep: Duration) -> None:
+        """Declare how long the columns of a purpose are kept, by the event time of their rows, or ``"forever"``.
+
+        Declared after the topics whose columns have it. What is older is blanked once a day while the app runs, by
+        ``expire`` and by ``headwater privacy expire``, in the log, views and sinks. See ``docs/privacy.md``.
+
+        >>> import headwater as hw, tempfile
+        >>> app = hw.App("shop", home=tempfile.mkdtemp())
+        >>> address = hw.Personal("user_id", by="user_id", purpose="shipping")
+        >>> of_users = {"user_id": hw.Personal("user_id"), "address": address}
+        >>> schema = "user_id BIGINT, address STRING, at TIMESTAMP"
+        >>> _ = app.topic("orders", schema, event_time="at", privacy=of_users)
+        >>> app.purpose("shipping", keep="180 days")
+        >>> [(place.column, place.keep) for place in app.privacy_map()]
+        [('user_id', ()), ('address', ('shipping 180 days',))]
+        """
+        from headwater.log.contract import Capability, require
+        from headwater.log.erasure.purposes import declare_purpose
+
+        require(self.log, Capability.NATIVE_FILES, "a purpose that ends")
+        declare_purpose(self.log.local, name, keep)
+        self.has_purposes = True
 
     def privacy_map(self) -> list[PersonalPlace]:
         """Where personal data is: each column of each topic and view, its subjects, purposes and mask, and who gets it.

@@ -9,6 +9,7 @@ Read next: ``searches/stored_searches.py``; ``docs/searches.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ TAKEN = ("search", "score")  # the view's own columns
 class AppSearches(AppProcesses):
     """The stored searches of an app."""
 
+    name: str
     stored_searches: dict[str, Searches]  # by name, as they were declared
     on_error: str
 
@@ -71,6 +73,7 @@ class AppSearches(AppProcesses):
         [{'search': 'cheap rivers', 'document': 7, 'score': 0.45454545454545453}]
         """
         from headwater.log.table import declare_table
+        from headwater.searches.index_file import index_path
         from headwater.searches.search_columns import SearchColumns
         from headwater.searches.search_rows import SCHEMA
         from headwater.searches.stored_searches import Searches
@@ -103,6 +106,7 @@ class AppSearches(AppProcesses):
             text=texts,
             tokenizer=tokenizer,
             location=location,
+            kept=index_path(Path(self.log.home).absolute() / "views" / self.name, name),
         )
         self.stored_searches[name] = made
         return made

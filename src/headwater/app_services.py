@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.sinks.runner.declared_sinks import DeclaredSinks
     from headwater.upkeep.backup.backup_schedule import BackupPlan
     from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate
+    from headwater.upkeep.erasure.purpose_expiry import ExpiryReport
 
 OnTick = Callable[[Any], None]
 
@@ -91,7 +92,7 @@ class AppServices:
                 self._inlets.start()
             if self._app.aggregates:
                 self._watch_deadlines()
-            self._runners = [*self._app.runners(), *self._backups()]
+            self._runners = [*self._app.runners(), *self._backups(), *self._expiries()]
             for runner in self._runners:
                 runner.start()
             return on_tick if self._sinks is None else self._sinks.follow(on_tick)
@@ -100,12 +101,36 @@ class AppServices:
             raise
 
     def _backups(self) -> list[BackgroundRunner]:
-        if not self.backups:
-            return []
-        from headwater.upkeep.backup.backup_schedule import BackupSchedule
+        from headwater.upkeep.backup.backup_places import BackupPlaces
 
         app = self._app
-        return [BackupSchedule(lambda: app.log.local, plan, lambda: app.file) for plan in self.backups.values()]
+        if not self.backups and (app.log.local.read_only or not BackupPlaces(app.log.local.catalog).known()):
+            return []
+        from headwater.upkeep.backup.backup_schedule import BackupSchedule
+        from headwater.upkeep.erasure.erased_places import ErasureRetries
+
+        schedules = [BackupSchedule(lambda: app.log.local, plan, lambda: app.file) for plan in self.backups.values()]
+        keys = {place: plan.key for place, plan in self.backups.items()}
+        return [*schedules, ErasureRetries(lambda: app.log.local, keys)]
+
+    def _expiries(self) -> list[BackgroundRunner]:
+        if not self._app.has_purposes:
+            return []
+        from headwater.upkeep.erasure.purpose_expiry import ExpirySchedule
+
+        app = self._app
+        return [ExpirySchedule(lambda: app.log.local)]
+
+    def expire(self, *, dry_run: bool) -> ExpiryReport:
+        """Blank what has ended; see ``App.expire``."""
+        from headwater.log.contract import Capability, require
+        from headwater.upkeep.erasure.purpose_expiry import PurposeExpiry
+
+        require(self._app.log, Capability.NATIVE_FILES, "an expiry")
+        app = self._app
+        forget = lambda: None if self._sinks is None else self._sinks.forget()  # noqa: E731
+        work = PurposeExpiry(app.log.local, runtime=app._runtime, forget_in_sinks=forget)
+        return work.find() if dry_run else work.run()
 
     def erase(
         self,

@@ -78,6 +78,19 @@ def to_us(duration: Duration, *, what: str = "a duration") -> int:
     return round(found)
 
 
+def to_text(us: int) -> str:
+    """A duration as users write it, in the largest unit that fits.
+
+    >>> to_text(180 * 86_400_000_000), to_text(90_000_000), to_text(3_600_000_000), to_text(1)
+    ('180 days', '90 seconds', '1 hour', '1 us')
+    """
+    for unit in ("day", "hour", "minute", "second"):
+        if us % UNITS_US[unit] == 0:
+            number = us // UNITS_US[unit]
+            return f"{number} {unit}{'' if number == 1 else 's'}"
+    return f"{us} us"
+
+
 def to_seconds(duration: Duration, *, what: str = "a duration") -> float:
     """A duration in seconds.
 

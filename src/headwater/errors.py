@@ -37,6 +37,7 @@
     │   ├── TooManyRows          a query needs more rows of an attached store than allowed
     │   ├── NotBackedUp          there is no such backup, or none that covers the point in time
     │   ├── KeyRefused           an encryption key is missing, cannot be read, or is another one
+    │   ├── NotEncrypted         a home must be on an encrypted volume, and is not, or what is written beside it
     │   ├── CaptureBlocked       a captured table changed in a way that its topic cannot follow
     │   ├── Unauthenticated      the server requires a key, and the request has no valid one
     │   ├── Forbidden            the key lacks the scope, or the request comes from another site
@@ -301,6 +302,10 @@ class NotBackedUp(Misuse):
 
 class KeyRefused(Misuse):
     """An encryption key is missing, cannot be read, or is not the one that was used."""
+
+
+class NotEncrypted(Misuse):
+    """A home is required to be on an encrypted volume, and it, a temporary folder or the swap is not."""
 
 
 class CaptureBlocked(Misuse):

@@ -1,7 +1,7 @@
 """Hints of error messages: the nearest known name, and the place in a text.
 
-What it is: ``closest`` and ``suggestion`` ("Did you mean …?"), and ``underline``, which marks a part of a text with
-carets.
+What it is: ``closest``, ``nearest`` and ``suggestion`` ("Did you mean …?"), and ``underline``, which marks a part of
+a text with carets.
 Invariants: capital and small letters are alike when names are compared; an underlined line is at most 100 wide.
 Not here: the errors themselves (``errors.py``).
 Read next: ``log/schema/ddl.py``, ``views/compiler/sql/refusal.py``.
@@ -22,9 +22,17 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     >>> closest("lenght", ["length", "left"])
     'length'
     """
+    return next(iter(nearest(word, known, most=1)), None)
+
+
+def nearest(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """The known words near in spelling, the nearest first.
+
+    >>> nearest("lenght", ["length", "cents", "lengths"])
+    ['length', 'lengths']
+    """
     by_folded = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
-    return by_folded[near[0]] if near else None
+    return [by_folded[near] for near in difflib.get_close_matches(word.casefold(), by_folded, n=most)]
 
 
 def suggestion(name: str, known: Iterable[str], *, otherwise: str | None = None) -> str:

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headwater.encryption.encryption_key import KeySource, new_key_file
 from headwater.log.home import Log
-from headwater.log.storage.files import Files
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.home_restore import restore_home
+from tests.crash.killed_work import kill_at
 
 STEP = max(1, 4 // int(os.environ.get("HEADWATER_THOROUGH", "1")))
 
@@ -51,33 +49,6 @@ def open_place(place: str, key: str) -> None:
 
 def restore(place: str, home: str) -> None:
     restore_home(place, home)
-
-
-def kill_at(work: Callable[..., None], at: int, *arguments: str) -> bool:
-    """Do some work in a process that kills itself at its Nth operation; whether it had fewer, and ended."""
-    child = multiprocessing.get_context("fork").Process(target=_doomed, args=(work, at, *arguments))
-    child.start()
-    child.join()
-    assert child.exitcode in (0, -signal.SIGKILL)
-    return child.exitcode == 0
-
-
-def _doomed(work: Callable[..., None], at: int, *arguments: str) -> None:
-    done = [0]
-
-    def counted(method: Any) -> Any:
-        def call(*given: Any, **named: Any) -> Any:
-            done[0] += 1
-            if done[0] == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return method(*given, **named)
-
-        return call
-
-    for name in ("sync", "rename"):
-        setattr(Files, name, counted(getattr(Files, name)))
-    work(*arguments)
-    os._exit(0)
 
 
 def sample(home: Path) -> None:

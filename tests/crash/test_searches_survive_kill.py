@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.searches.index_file import index_path
+from headwater.views import thresholds
 from tests.app_process import running
 from tests.crash.ledger import many
 from tests.crash.search_runner import declare
@@ -29,6 +31,7 @@ def found(app: object) -> list[tuple[str, int]]:
 def test_a_tick_that_dies_anywhere_leaves_no_half_of_its_matches(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(thresholds, "KEPT_SEARCHES_MIN", 1)
     world, chance, boundaries = World(random.Random(5)), random.Random(5), 1
     app, articles, watch = declare(quick_path / "home")
     with app:
@@ -44,6 +47,7 @@ def test_a_tick_that_dies_anywhere_leaves_no_half_of_its_matches(
             if chance.random() < 0.6:
                 app.tick()
                 assert found(app) == world.matches(), number
+        assert index_path(quick_path / "home" / "views" / "news", "watch").exists()
         app.tick()
         assert found(app) == world.matches()
         assert all(each.equal for each in app.verify())
@@ -66,6 +70,7 @@ def test_the_matches_are_right_after_the_process_that_keeps_them_was_killed(quic
                 time.sleep(chance.uniform(0, 0.3))  # the random moment itself, nothing waits for it
                 child.kill()
                 assert child.wait() == -signal.SIGKILL
+        assert index_path(quick_path / "home" / "views" / "news", "watch").exists()
         app.tick()
         assert found(app) == world.matches()
         assert all(each.equal for each in app.verify())

@@ -27,11 +27,11 @@ from tests.crash.transfer_torture import CENTS, CLOSED_EVERY, END, GO, HOLD, KIL
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(7200)]
 
 ACCOUNTS, MONEY = 1000, 1000 * CENTS
-TICKS_LEAST = 3  # that move money, between one kill of the ticker and the next
+TICKS_LEAST = 6  # that move money, between one kill of the ticker and the next
 
 
 def judged_by_views(app):
-    """What the two views say after each published tick, from their change feeds: the ticks, and the money at each."""
+    """What the two views say after each published tick that changed one of them: the money, and what is wrong."""
     feeds = {}
     for view in ("held", "transit"):
         for table in app.get_view(view).changes():

@@ -22,7 +22,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import ObjectStoreUnavailable
-from headwater.objects import s3_store
+from headwater.objects import remote_store
 from headwater.views import thresholds
 from headwater.views.lifecycle.views_check import check_views
 from headwater.views.state.remote import store_manifests
@@ -152,7 +152,7 @@ def test_an_app_waits_for_a_store_that_comes_back_and_stops_with_a_sentence_at_o
                     return "503" if sent else None
 
                 shop.trade(app)
-                monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 0.5)
+                monkeypatch.setattr(remote_store, "RETRY_SECONDS_MAX", 0.5)
                 proxy.on_request = goes_away
                 with pytest.raises(ObjectStoreUnavailable, match="does not answer: ServiceUnavailable"):
                     app.tick()
@@ -166,7 +166,7 @@ def test_an_app_waits_for_a_store_that_comes_back_and_stops_with_a_sentence_at_o
                 shop.trade(app)
                 with pytest.raises(ObjectStoreUnavailable, match="does not answer"):
                     app.tick()
-                monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 30.0)
+                monkeypatch.setattr(remote_store, "RETRY_SECONDS_MAX", 30.0)
                 server.start()
                 app.tick()
                 judge(app, shop, replay)

@@ -73,6 +73,7 @@ def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(temporary: Path)
     assert summary["as_in_postgres"]
     assert summary["check_ok"]
     assert summary["backup"]["rows"] > 0
+    assert summary["forgotten"]["rows"] > 0
     assert summary["alerts"] >= 1
     assert summary["corrections"] >= 1
     assert (summary["engines_killed"], summary["consumers_killed"]) == (1, 1)

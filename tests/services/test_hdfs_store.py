@@ -11,7 +11,7 @@ import pytest
 
 import headwater as hw
 from headwater.errors import DiskFull, ObjectStoreRefused, ObjectStoreUnavailable
-from headwater.objects import webhdfs_store
+from headwater.objects import remote_store, webhdfs_store
 from headwater.objects.webhdfs_store import TEMPORARY, WebHdfsStore
 from tests.services.faulty_proxy import FaultyProxy
 from tests.services.hdfs_server import HdfsServer
@@ -71,7 +71,7 @@ def test_what_is_in_the_way_is_told_in_a_sentence(server: HdfsServer, monkeypatc
         WebHdfsStore(server.server, "closed").create("ticks/1", b"one")
     with pytest.raises(DiskFull) as full:
         WebHdfsStore(server.server, "small").create("ticks/1", b"one")
-    monkeypatch.setattr(webhdfs_store, "RETRY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(remote_store, "RETRY_SECONDS_MAX", 0.3)
     with pytest.raises(ObjectStoreUnavailable) as away:
         WebHdfsStore("127.0.0.1:1", "shop").get("ticks/1")
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.errors import Fenced
+from headwater.errors import Fenced, HeadwaterError, OffsetOutOfRange, UnknownTopic
 from headwater.log.contract import EventTopic
 from headwater.log.event_time.watermarks import Watermark
 from headwater.views import register
@@ -154,6 +155,46 @@ def test_views_are_what_the_model_says_after_each_tick_and_after_the_broker_was_
     app.stop()
     assert shown(app) == model.views()
     app.close()
+
+
+def test_a_view_stops_at_rows_that_kafka_dropped_until_they_are_given_up_and_at_a_topic_that_is_gone(
+    kafka: KafkaBroker, address: str, tmp_path: Path
+) -> None:
+    app = hw.App("dropped", home=str(tmp_path), log=address)
+    clicks, name = app.topic("clicks", "page STRING"), f"{address.partition('prefix=')[2]}clicks"
+    app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+    clicks.append([{"page": "home"}])
+    app.tick()
+    for page in ("cart", "cart", "paid"):
+        start = clicks.end_offset(0)
+        clicks.append([{"page": page}])
+    app.close()
+
+    kafka.drop_before(name, start)
+    app = hw.App("dropped", home=str(tmp_path), log=address)
+    app.topic("clicks", "page STRING")
+    pages = app.view("pages", "SELECT page, count(*) AS clicks FROM clicks GROUP BY page")
+    with pytest.raises(OffsetOutOfRange, match=r'of topic "clicks" has overtaken app "dropped"') as dropped:
+        app.tick()
+    stopped = list(pages.rows())
+    app.tick(accept_loss=True)
+    kafka.delete(name)
+    eventually(lambda: not kafka.exists(name), "the topic is gone")
+    gone = eventually(lambda: _error_of(app.tick), "the tick says so")
+
+    assert "--accept-loss" in str(dropped.value.hint)
+    assert stopped == [{"page": "home", "clicks": 1}]
+    assert {row["page"]: row["clicks"] for row in pages.rows()} == {"home": 1, "paid": 1}
+    assert isinstance(gone, UnknownTopic)
+    app.close()
+
+
+def _error_of(call: Callable[[], Any]) -> HeadwaterError | None:
+    try:
+        call()
+    except HeadwaterError as error:
+        return error
+    return None
 
 
 def test_killed_anywhere_the_views_go_on_exactly_once(address: str, tmp_path: Path) -> None:

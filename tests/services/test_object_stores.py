@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import DiskFull, ObjectStoreRefused, ObjectStoreUnavailable
-from headwater.objects import s3_store
+from headwater.objects import remote_store, s3_store
 from headwater.objects.object_address import ObjectAddress
 from headwater.objects.object_store import ObjectStore
 from headwater.objects.s3_store import S3ObjectStore
@@ -93,7 +93,7 @@ def test_a_request_that_fails_once_is_repeated(
 def test_a_server_that_does_not_answer_for_long_is_told_in_a_sentence(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_store, "RETRY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(remote_store, "RETRY_SECONDS_MAX", 0.3)
     with FaultyProxy(server.port) as proxy:
         store = S3ObjectStore(BUCKET, "shop", endpoint=proxy.endpoint)
         proxy.faults = ["slow down"] * 50

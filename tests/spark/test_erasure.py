@@ -177,6 +177,7 @@ def test_an_app_that_runs_later_tells_its_readers_of_the_deletions_and_forgets_a
         fill(app)
         place = str(tmp_path / "backups")
         create_backup(app.log.local, place)
+        shutil.copytree(place, tmp_path / "copy")
 
         certificate = PersonErasure(app.log.local, "user_id", ID, backups=[place], wait_s=0).run()
 
@@ -192,17 +193,23 @@ def test_an_app_that_runs_later_tells_its_readers_of_the_deletions_and_forgets_a
         with pytest.raises(OffsetOutOfRange, match="is not kept"):
             app.get_view("names").history(1)
     assert places_with(tmp_path / "home", ID) == []
-    assert places_with(tmp_path / "backups", ID) != []
+    assert places_with(tmp_path / "backups", ID) == []
+    assert places_with(tmp_path / "copy", ID) != []
+    shutil.copytree(tmp_path / "backups" / "erasures", tmp_path / "copy" / "erasures")
 
-    restore_home(place, tmp_path / "again")
+    rewritten = restore_home(place, tmp_path / "again")
+    replayed = restore_home(tmp_path / "copy", tmp_path / "replayed")  # a copy that nobody has rewritten
 
-    with small(tmp_path / "again", clock=clock) as app:
-        assert places_with(tmp_path / "again" / "topics", ID) == []
-        app.tick()
-        clock.advance(61)
-        app.tick()
-        assert is_sound(app)
+    assert (rewritten.apps, replayed.apps) == ({}, {"shop": 1})  # views are computed anew, or corrected
     assert places_with(tmp_path / "again", ID) == []
+    for home in (rewritten.home, replayed.home):
+        with small(home, clock=clock) as app:
+            assert places_with(home / "topics", ID) == []
+            app.tick()
+            clock.advance(61)
+            app.tick()
+            assert is_sound(app)
+        assert places_with(home, ID) == []
 
 
 def test_an_erasure_that_is_killed_in_the_views_is_ended_by_the_next_process(tmp_path: Path) -> None:

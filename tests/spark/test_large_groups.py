@@ -24,6 +24,8 @@ VIEWS = {
     "spans": """SELECT x.day AS day, x.part AS part, max(amount) AS most, sum(id) AS ids FROM (
         SELECT CASE WHEN id % 5 > 0 THEN named_struct('day', CAST(at AS DATE), 'part', id % 3) END AS x, * FROM events)
         GROUP BY x""",
+    "kinds": """SELECT country, sum(CAST(id AS DECIMAL(20, 4))) AS ids, avg(id) AS mean, every(id > 30) AS late,
+        count(at) AS n FROM events GROUP BY country""",
     "one": "SELECT sum(amount) AS amount, count(*) AS n, count(country) AS countries FROM events",
 }
 LARGE = {"TASK_ROWS_MAX": 0, "LOCAL_ROWS_MAX": 0}

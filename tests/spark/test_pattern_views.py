@@ -3,7 +3,7 @@
 What it is: views with MATCH_RECOGNIZE over a table whose rows come late, change and go, in ticks of a few rows. Each is
 compared with a search by hand (``SEARCHES``) that knows nothing of the matcher, and with one batch run by ``verify``.
 Invariants: the seed decides everything. Not here: the grammar, against an enumeration of all matches
-(``tests/unit/patterns``). Read next: ``src/headwater/views/stages/match_run.py``.
+(``test_random_patterns_in_views.py``, ``tests/unit/patterns``). Read next: ``src/headwater/views/stages/match_run.py``.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def shown(app: hw.App, name: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in app.get_view(name).rows()), key=repr)
 
 
-@pytest.mark.parametrize("seed", range(many(2)))
+@pytest.mark.parametrize("seed", range(many(1)))
 def test_matches_are_those_of_all_rows_after_every_tick(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +262,8 @@ def test_rows_that_no_match_can_need_leave_the_state_and_what_was_shown_stays(
                 monkeypatch.setattr(thresholds, "TASK_ROWS_MAX", 3)
             if number == 6:  # Spark finds the rows that leave a large state
                 monkeypatch.setattr(_Restricted, "leaving", found_in_both_ways(left_by_spark))
+            if number == 8:
+                monkeypatch.setattr(thresholds, "SETTLED_ROWS_MAX", 0)
             rows = []
             for id in range(number * 20, number * 20 + 20):
                 minute = number * 5 + chance.uniform(0, 5) - chance.choice((0, 0, 0, 3, 8))

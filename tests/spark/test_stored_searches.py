@@ -13,9 +13,12 @@ import pytest
 
 import headwater as hw
 from headwater.errors import InvalidDeclaration
+from headwater.searches.index_file import index_path
+from headwater.searches.query_index import QueryReader
 from headwater.views import thresholds
 from headwater.views.state.manifest import Manifests
 from headwater.views.state.remote.store_manifests import StoreManifests
+from tests.every_byte import places_with
 from tests.workloads.stored_searches import SCHEMA, TEXT, World
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -27,6 +30,7 @@ LARGE = {
     "LOOKUP_KEYS_MAX": 0,
     "SETTLED_ROWS_MAX": 0,
     "CONSOLIDATED_ROWS_MAX": 0,
+    "KEPT_SEARCHES_MIN": 1,
 }
 BRIEF = "id BIGINT, title STRING, price BIGINT"
 
@@ -76,20 +80,85 @@ def test_a_tick_that_was_not_committed_leaves_no_trace_in_the_index(tmp_path: Pa
             assert found(app) == world.matches(), round_
 
 
-def test_another_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+def test_another_process_goes_on_where_the_first_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def declared(home: Path) -> tuple[hw.App, Any, Any]:
         app = hw.App("news", home=home)
         articles = app.table("articles", SCHEMA, key="id")
         return app, articles, app.searches("watch", over=articles, text=TEXT)
 
-    world = World(random.Random(3))
-    for _ in range(4):
+    monkeypatch.setattr(thresholds, "KEPT_SEARCHES_MIN", 1)
+    world, kept = World(random.Random(3)), index_path(tmp_path / "views" / "news", "watch")
+    for number in range(4):
         app, articles, watch = declared(tmp_path)
+        if number == 2:
+            whole = kept.read_bytes()
+            kept.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        caplog.clear()
+        assert len(watch.find()) == len(world.searches)  # this one too reads what the process before has kept
+        assert ("made anew" in caplog.text) == (number == 2)
         for _ in range(2):
-            world.change(articles, watch)
+            world.send(articles, watch)
             app.tick()
             assert found(app) == world.matches()
         app.close()
+
+
+def test_a_start_reads_the_queries_that_changed_since_the_index_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thresholds, "KEPT_SEARCHES_MIN", 40)
+    read: list[str] = []
+
+    def counted(self: QueryReader, query: str, of: Any = QueryReader._read) -> Any:
+        read.append(query)
+        return of(self, query)
+
+    def declared() -> tuple[hw.App, Any, Any]:
+        app = hw.App("news", home=tmp_path)
+        articles = app.table("articles", BRIEF, key="id")
+        return app, articles, app.searches("watch", over=articles, text="title")
+
+    app, articles, watch = declared()
+    watch.put_all([{"id": f"s{n}", "query": f"word{n}"} for n in range(50)])
+    app.tick()
+    watch.put_all([{"id": f"s{n}", "query": f"other{n}"} for n in range(3)])
+    app.tick()
+    app.close()
+    monkeypatch.setattr(QueryReader, "_read", counted)
+
+    app, articles, watch = declared()
+    articles.upsert([{"id": 1, "title": "word2 other2 word40", "price": 1}])
+    app.tick()
+
+    assert found(app) == [("s2", 1), ("s40", 1)]
+    assert sorted(read) == ["other0", "other1", "other2"]
+    app.close()
+
+
+def test_an_erased_person_is_not_in_the_kept_index_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thresholds, "KEPT_SEARCHES_MIN", 1)
+    with hw.App("news", home=tmp_path) as app:
+        articles = app.table("articles", BRIEF, key="id")
+        watch = app.searches("watch", over=articles, text="title")
+        app.table(
+            "watch_searches",
+            "id STRING NOT NULL, query STRING, owner STRING, tags ARRAY<STRING>, look_back BOOLEAN",
+            key="id",
+            privacy={"owner": hw.Personal("user_id"), "query": hw.Personal("user_id", by="owner")},
+        )
+        watch.put("s1", "quixotically", owner="ada")
+        watch.put("s2", "lake", owner="ben")
+        app.tick()
+        assert places_with(tmp_path, "quixotically") != []
+
+        app.erase(user_id="ada", markers=["quixotically"])
+        assert places_with(tmp_path / "views" / "news" / "searches", "quixotically") == []
+        articles.upsert([{"id": 1, "title": "Quixotically by the lake", "price": 1}])
+        app.tick()
+
+        assert found(app) == [("s2", 1)]
 
 
 def test_a_search_that_cannot_be_read_is_shown_and_stops_no_tick(tmp_path: Path) -> None:

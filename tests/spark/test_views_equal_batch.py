@@ -50,6 +50,12 @@ WAYS: tuple[dict[str, int], ...] = (
         "SMALL_RUN_BYTES_MAX": 0,  # every run is a file, as those of many rows are
     },
     {"LOOKUP_KEYS_MOST": 0, "SMALL_RUN_BYTES_MAX": 0},
+    # Groups are computed in slices: of tables, and of what is in files.
+    {"SLICED_ROWS_MIN": 0, "BUILT_ROWS_MIN": 0},
+    {
+        **{"SLICED_ROWS_MIN": 0, "TASK_ROWS_MAX": 2, "LOCAL_ROWS_MAX": 0, "CONSOLIDATED_ROWS_MAX": 0},
+        "SMALL_RUN_BYTES_MAX": 0,
+    },
 )
 
 

@@ -169,7 +169,10 @@ def test_a_rebuild_of_a_sound_view_shows_nowhere_and_the_old_state_goes(
         monkeypatch.setattr(engine, "TICKS_KEPT", 1)
         monkeypatch.setattr(engine, "PRUNE_TICKS", 1)
         monkeypatch.setattr(state_store, "UNLISTED_SECONDS_MAX", -60)
+        returned: list[int] = []
+        monkeypatch.setattr(engine, "return_freed", lambda: returned.append(app._runtime.engine.manifest.tick))
         ticks(app, [3, 4])
+        assert len(set(returned)) == 2  # free memory goes back after each of them
         now = {place.name for place in app._runtime.folder.glob("*-*") if any(place.glob("*.parquet"))}
         assert now == listed(app)
 

@@ -23,6 +23,7 @@ LOG_TOOLS = {
     "storage.checksums",
     "storage.file_descriptors",
     "storage.files",
+    "catalog.encrypted_volume",
     "catalog.home_folder",
     "storage.locks",
     "storage.routing",
@@ -70,7 +71,12 @@ EMBEDDED_ONLY = {  # these parts work with the embedded log alone, and ask for a
     # Erasing a person rewrites the files of a home: upkeep/erasure/. What was erased is told to those who follow.
     "erasure.erased_people": {"upkeep", "views"},
     "erasure.erasure_records": {"sinks", "upkeep", "views"},
+    # Purposes end in the files of a home, too.
+    "erasure.expired_rows": {"views"},
+    "erasure.log_expiry": {"upkeep"},
+    "erasure.purposes": {"app_privacy", "upkeep", "views"},
     "erasure.log_erasure": {"upkeep", "views"},
+    "erasure.segment_erasure": {"upkeep"},
     "erasure.personal_rows": {"upkeep", "views"},
     "commits.undo": {"app", "cli"},  # what it takes back is compared with what is there, as it writes
     "groups.consumer": {"server"},

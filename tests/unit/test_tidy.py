@@ -15,13 +15,16 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
@@ -178,6 +181,7 @@ KNOWN_HOSTS = {
     "www.apache.org",
     "keepachangelog.com",
     "semver.org",
+    "c2sp.org",
     "www.w3.org",  # the name of SVG
 }
 
@@ -370,7 +374,8 @@ def test_imports_between_the_rooms_of_a_package_go_one_way(package: str) -> None
 
 
 def test_a_folder_holds_few_enough_modules_to_be_taken_in_at_once() -> None:
-    held = Counter(where(path.parent) for path in package_modules() if path.name != "__init__.py")
+    named = [path for path in package_modules() if path.name not in ("__init__.py", "__main__.py")]
+    held = Counter(where(path.parent) for path in named)
 
     assert {folder: count for folder, count in held.items() if count > MODULES_MAX} == {}
 
@@ -482,3 +487,10 @@ def test_the_files_that_are_given_out_first_exist() -> None:
     named = [f"tests/{name}" for name in LONGEST_FIRST] + [*SPARK, *TOGETHER]
 
     assert [name for name in named if not any(ROOT.glob(f"{name}*"))] == []
+
+
+def test_what_is_pinned_can_be_installed_with_the_oldest_python_that_we_name() -> None:
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    wanted = {str(each.metadata["Name"]): each.metadata["Requires-Python"] for each in distributions()}
+
+    assert {name: python for name, python in wanted.items() if f"{named}.0" not in SpecifierSet(python or "")} == {}

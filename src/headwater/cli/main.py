@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli import completion, init_command
+from headwater.cli import completion, init_command, unknown_words
 from headwater.cli.aggregates import aggregate_commands
 from headwater.cli.command_options import HomeOption, home_before_verb
 from headwater.cli.connectors import (
@@ -201,6 +201,9 @@ def _report(error: Any, *, as_json: bool) -> int:
         return Misuse.exit_status
     if not hasattr(error, "format_message"):
         return _report_bug(error, as_json=as_json)
+    if (unknown := unknown_words.explained(error)) is not None:
+        show_error(unknown, as_json=as_json)
+        return unknown.exit_status
     context = getattr(error, "ctx", None)
     message = " ".join(error.format_message().split()).rstrip(".")
     hint = f"See: {context.command_path if context else 'headwater'} --help"

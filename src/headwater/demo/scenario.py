@@ -306,7 +306,7 @@ class Scenario:
         )
         noted = self.proofs.note()
         self.screen.narrate(
-            f"the root of the first {noted['size']:,} rows of {noted['topic']} is noted: {noted['root'][:16]}…"
+            f"the root of the first {noted.size:,} rows of {noted.topic} is noted, and signed: {noted.root.hex()[:16]}…"
             " (headwater audit checkpoint)"
         )
 
@@ -357,6 +357,8 @@ class Scenario:
         self._until(lambda: self.engine.verified is not None, VERIFY_S, "the views were verified")
         self._look()
         self.facts["backup"], wrong = self.backup.restore()
+        self.problems += wrong
+        self.facts["forgotten"], wrong = self.backup.forget()
         self.problems += wrong
         self.facts["proofs"], wrong = self.proofs.compare()
         self.problems += wrong

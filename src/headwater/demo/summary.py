@@ -111,6 +111,7 @@ def rows_of(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("views equal to the log's contents", f"{equal} of {len(summary['views'])}"),
         ("check of every byte", "clean" if summary["check_ok"] else "damage"),
         ("backup while the shop was open", _backup(summary.get("backup") or {})),
+        ("a customer erased from it", _forgotten(summary.get("forgotten") or {})),
         ("payments as they were", _proofs(summary.get("proofs") or {})),
     ]
     if late_order is not None:
@@ -134,12 +135,21 @@ def _backup(found: dict[str, Any]) -> str:
     )
 
 
+def _forgotten(found: dict[str, Any]) -> str:
+    if not found:
+        return "nobody"
+    return (
+        f"{found['rows']:,} records of customer {found['customer']}, in the home and in the backup, in"
+        f" {found['seconds']} s; a home made of it has none of them, and all others"
+    )
+
+
 def _proofs(found: dict[str, Any]) -> str:
     if not found:
         return "not looked at"
     return (
         f"{found['rows']:,} hashed again; {found['hashes']} hashes prove that they continue the {found['noted']:,}"
-        " whose root was noted"
+        " whose root was noted and signed"
     )
 
 

@@ -32,6 +32,7 @@ from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
+from headwater.log.storage.framing import StoredRow
 from headwater.log.token import Token
 from headwater.log.topic_appender import AppendIdentity
 from headwater.log.topic_description import describe_watermark
@@ -114,9 +115,9 @@ class KafkaTopic(KafkaTopicReader):
             return self.log.known_writes.append_numbered(self, batch, identity, deleted, partition)
         return self.log.written(self.appender.records(batch, deleted, partition))
 
-    def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
+    def append_if(self, rows: pa.RecordBatch | StoredRow, *, partition: int, condition: RowsCondition) -> Token:
         """Not offered: a broker checks no condition as it writes."""
-        del batch, partition, condition
+        del rows, partition, condition
         require(self.log, Capability.CONDITIONAL_APPENDS, f'an append with a condition to "{self.name}"')
         raise AssertionError
 

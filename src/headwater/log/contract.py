@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headwater.log.schema.event_metadata import Metadata
     from headwater.log.schema.personal_columns import Personal
     from headwater.log.storage.file_listing import Range
+    from headwater.log.storage.framing import StoredRow
     from headwater.log.storage.wake import Waker
     from headwater.log.token import Token
     from headwater.log.topic_reader import Place, ReadOptions
@@ -158,8 +159,8 @@ class EventTopic(Protocol):
         partition: int | None = None,
         expected: Expected | None = None,
     ) -> Token: ...
-    def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
-        """Append one batch to a partition if a condition, checked under its lock, holds for all rows before it."""
+    def append_if(self, rows: pa.RecordBatch | StoredRow, *, partition: int, condition: RowsCondition) -> Token:
+        """Append rows to a partition if a condition, checked under its lock, holds for all rows before it."""
         ...
 
     def append_messages(self, batch: pa.RecordBatch, ids: Collection[str]) -> Token:

@@ -27,6 +27,7 @@ from headwater.errors import ClosedError, ReadOnlyHome, UnknownTopic
 from headwater.hints import suggestion
 from headwater.log import topic_reader
 from headwater.log.catalog.catalog import Catalog
+from headwater.log.catalog.encrypted_volume import is_required, require_encrypted
 from headwater.log.catalog.home_folder import prepare
 from headwater.log.catalog.registry import Registry, TopicRow
 from headwater.log.commits import consistent_cut
@@ -94,6 +95,8 @@ class Log:
         )
         self.closed = False
         self.recoveries: list[Recovery] = []
+        if is_required():  # by the machine; an app that says so has looked at more
+            require_encrypted({"the home": self.home})
         self.read_only = prepare(self.home, self.files, create=create)
         self.catalog = Catalog(self.home / "catalog.sqlite", read_only=self.read_only, tables=_tables())
         self.registry = Registry(self.catalog)
@@ -458,6 +461,7 @@ def _close(reference: weakref.ref[Log]) -> None:
 def _tables() -> tuple[str, ...]:
     from headwater.log.catalog.catalog_tables import TABLES_ABOVE_LOG
     from headwater.log.erasure.erasure_records import TABLES_ERASURES
+    from headwater.log.erasure.purposes import TABLES_PURPOSES
     from headwater.log.groups.consumer import TABLES_CONSUMERS
     from headwater.log.groups.readers import TABLES_READERS
     from headwater.log.groups.worker import TABLES_WORKERS
@@ -465,5 +469,5 @@ def _tables() -> tuple[str, ...]:
     from headwater.log.proof.checkpoints import TABLES_PROOF
 
     groups = (TABLES_CONSUMERS, TABLES_WORKERS, TABLES_READERS)
-    own = (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_ERASURES, TABLES_PROOF)
+    own = (TABLES_ABOVE_LOG, TABLES_ALERTS, TABLES_ERASURES, TABLES_PURPOSES, TABLES_PROOF)
     return (*own, *groups, TABLE_REQUEST_IDS, TABLE_STORED_POSITIONS)

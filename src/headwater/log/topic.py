@@ -30,6 +30,7 @@ from headwater.log.producer import Producer
 from headwater.log.schema.ddl import to_ddl
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.schema.json_lines import json_objects
+from headwater.log.storage.framing import StoredRow
 from headwater.log.token import Token
 from headwater.log.topic_appender import ANONYMOUS, AppendIdentity, TopicAppender
 from headwater.log.topic_description import describe_topic, describe_watermark, topic_card
@@ -215,9 +216,9 @@ class Topic(TopicPartitions):
         batch, kept = KeptOut(self).without(batch, marks)
         return batch, deleted if kept is None else kept
 
-    def append_if(self, batch: pa.RecordBatch, *, partition: int, condition: RowsCondition) -> Token:
-        """Append one batch to a partition if a condition, checked under its lock, holds for all rows before it."""
-        return self.appender.append_if(batch, partition, condition)
+    def append_if(self, rows: pa.RecordBatch | StoredRow, *, partition: int, condition: RowsCondition) -> Token:
+        """Append rows to a partition if a condition, checked under its lock, holds for all rows before it."""
+        return self.appender.append_if(rows, partition, condition)
 
     # Reading
 

@@ -36,7 +36,7 @@ from headwater.log.schema.event_metadata import taken_apart
 from headwater.log.schema.evolution import conform
 from headwater.log.schema.row_conversion import to_batches
 from headwater.log.storage import routing
-from headwater.log.storage.framing import frames_of
+from headwater.log.storage.framing import StoredRow, frames_of
 from headwater.log.token import Token
 from headwater.log.topic_rows import TopicRows, nullable
 
@@ -114,20 +114,26 @@ class TopicAppender(TopicRows):
         rows = TransactionRows(self._topic, batch, deleted, partition, expected)
         return CommitPlan(self._topic.log, self._topic.id, check_id(request_id), [rows]).write()
 
-    def append_if(self, batch: pa.RecordBatch, partition: int, condition: RowsCondition) -> Token:
-        """Append one batch to a partition if a condition holds for all rows before it."""
+    def append_if(self, rows: pa.RecordBatch | StoredRow, partition: int, condition: RowsCondition) -> Token:
+        """Append rows to a partition if a condition holds for all rows before them."""
         topic = self._topic
         topic.log.check_open()
         while True:
-            request = self.request(partition, batch)
+            request = self._stored_request(rows) if isinstance(rows, StoredRow) else self.request(partition, rows)
             request.conditions = [condition]
             try:
                 end = topic.partition(partition).append(request)
             except StaleSchema:
                 topic.refresh()
                 continue
-            topic.log.cut_counter.count(batch.num_rows)
+            topic.log.cut_counter.count(request.written_rows)
             return Token({topic.name: {partition: end}})
+
+    def _stored_request(self, stored: StoredRow) -> AppendRequest:
+        row = self._topic.row()
+        if stored.schema is not row.schema or row.settings.key or row.settings.event_time is None:
+            return self.request(0, stored.batch())
+        return AppendRequest([stored.frame()], row.version)
 
     def require_room(self, rows: int) -> None:
         """Wait for room under ``overflow="block"``; a part of a transaction is not dropped, but refuses all of it."""

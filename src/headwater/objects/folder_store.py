@@ -122,19 +122,24 @@ class FolderStore(ObjectStore):
 
     def _place(self, name: str) -> Path:
         target = self.folder / name
-        if target.parent not in self._folders:
+        if target.parent not in self._folders or not target.parent.exists():  # a disk may have been replaced
             self._files.make_dir(target.parent, label="object.make_directory")
             self._folders.add(target.parent)
             if target.parent.name == TEMPORARY:
-                self._sweep(target.parent)
+                self._sweep()
         return target
 
-    def _sweep(self, temporary: Path) -> None:
+    def remove_unfinished(self, before_s: float) -> None:
+        """See ``ObjectStore.remove_unfinished``."""
+        with self._translated(TEMPORARY):
+            for path in (self.folder / TEMPORARY).glob("*"):
+                with suppress(FileNotFoundError):  # its owner was quicker
+                    if path.stat().st_mtime < before_s:
+                        self._files.unlink(path, label="object.sweep")
+
+    def _sweep(self) -> None:
         """Remove what processes have left that were killed."""
-        for path in temporary.iterdir():
-            with suppress(FileNotFoundError):  # its owner was quicker
-                if time.time() - path.stat().st_mtime > LEFT_SECONDS:
-                    self._files.unlink(path, label="object.sweep")
+        self.remove_unfinished(time.time() - LEFT_SECONDS)
 
     @contextmanager
     def _temporary(self, data: bytes | Path | Iterable[bytes]) -> Iterator[Path]:

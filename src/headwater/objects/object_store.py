@@ -71,6 +71,9 @@ class ObjectStore(ABC):
     def list(self, prefix: str) -> list[StoredObject]:
         """The objects whose names begin with ``prefix``, which ends with a slash; by name."""
 
+    def remove_unfinished(self, before_s: float) -> None:  # noqa: B027
+        """Remove what writers that were killed before a moment, by the store's clock, have left that is no object."""
+
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove an object; a missing one is no error."""

@@ -6,7 +6,7 @@ MinIO; servers that check and then write are racy, and of two writers both may w
 that is not answered, or with a 5xx or SlowDown, is repeated with growing pauses for a bounded time. What credentials,
 bucket and rights are to blame for is ``ObjectStoreRefused`` at once; nothing that is raised has a secret in it.
 Not here: addresses (``object_address.py``).
-Read next: ``object_store.py``.
+Read next: ``object_store.py``, ``remote_store.py``.
 """
 
 from __future__ import annotations
@@ -14,25 +14,20 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from headwater.backoff import Backoff
 from headwater.errors import DiskFull, HeadwaterError, MissingExtra, ObjectStoreRefused, ObjectStoreUnavailable
-from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
+from headwater.objects.object_store import StoredObject
+from headwater.objects.remote_store import RETRY_SECONDS_MAX, RemoteStore
 
-RETRY_SECONDS_MAX = 30.0  # of one call, with all its attempts
-PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
 REQUEST_SECONDS_MAX = 20
 CONNECT_SECONDS_MAX = 3
 CODE = re.compile(r"<Code>(\w+)</Code>")
 STATUS = re.compile(r"status code: (\d{3})\b")
 FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge"}
 WORTH_REPEATING = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
-
-Answer = TypeVar("Answer")
 
 
 def client() -> Any:
@@ -44,13 +39,15 @@ def client() -> Any:
     return obstore
 
 
-class S3ObjectStore(ObjectStore):
+class S3ObjectStore(RemoteStore):
     """A bucket, or the part of it below a prefix."""
 
     def __init__(self, bucket: str, prefix: str, *, endpoint: str | None = None, region: str | None = None) -> None:
         self.shown = f"s3://{bucket}/{prefix}" + (f" at {endpoint}" if endpoint else "")
         self.bucket = bucket
         self._obstore = client()
+        self.answers = (self._obstore.exceptions.AlreadyExistsError,)
+        self.failures = (Exception,)  # obstore's have no name that all of them have
         self._prefix = f"{prefix}/" if prefix else ""
         options: dict[str, Any] = {"virtual_hosted_style_request": endpoint is None}
         if endpoint is not None:
@@ -82,41 +79,33 @@ class S3ObjectStore(ObjectStore):
     def create(self, name: str, data: bytes) -> bool:
         """See ``ObjectStore.create``."""
         try:
-            self._call(name, lambda: self._obstore.put(self._store, self._prefix + name, data, mode="create"))
+            self.called(name, lambda: self._obstore.put(self._store, self._prefix + name, data, mode="create"))
         except self._obstore.exceptions.AlreadyExistsError:
             return False
         return True
 
     def put(self, name: str, data: bytes | Path | Iterable[bytes]) -> None:
         """See ``ObjectStore.put``."""
-        self._call(name, lambda: self._obstore.put(self._store, self._prefix + name, data))
+        self.called(name, lambda: self._obstore.put(self._store, self._prefix + name, data))
 
     def copy(self, name: str, other: str) -> None:
         """See ``ObjectStore.copy``."""
-        self._call(name, lambda: self._obstore.copy(self._store, self._prefix + name, self._prefix + other))
+        self.called(name, lambda: self._obstore.copy(self._store, self._prefix + name, self._prefix + other))
 
     def get(self, name: str) -> bytes | None:
         """See ``ObjectStore.get``."""
-        return self._found(name, lambda: bytes(self._obstore.get(self._store, self._prefix + name).bytes()))
+        return self.found(name, lambda: bytes(self._obstore.get(self._store, self._prefix + name).bytes()))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         """See ``ObjectStore.get_range``."""
-        return self._found(
+        return self.found(
             name, lambda: bytes(self._obstore.get_range(self._store, self._prefix + name, start=start, length=length))
         )
 
     def read(self, name: str) -> Iterator[bytes] | None:
         """See ``ObjectStore.read``."""
-        about = self._found(name, lambda: self._obstore.head(self._store, self._prefix + name))
-        return None if about is None else self._pieces(name, int(about["size"]))
-
-    def _pieces(self, name: str, size: int) -> Iterator[bytes]:
-        # A request for each piece: the bound in time is one request's, and a piece that fails is asked for again.
-        for start in range(0, size, CHUNK_BYTES):
-            piece = self.get_range(name, start, min(CHUNK_BYTES, size - start))
-            if piece is None:  # deleted meanwhile: the caller counts the bytes
-                return
-            yield piece
+        about = self.found(name, lambda: self._obstore.head(self._store, self._prefix + name))
+        return None if about is None else self.pieces(name, int(about["size"]))
 
     def list(self, prefix: str) -> list[StoredObject]:
         """See ``ObjectStore.list``."""
@@ -129,36 +118,14 @@ class S3ObjectStore(ObjectStore):
                 for one in page
             ]
 
-        return sorted(self._call(prefix, listed), key=lambda each: each.name)
+        return sorted(self.called(prefix, listed), key=lambda each: each.name)
 
     def delete(self, name: str) -> None:
         """See ``ObjectStore.delete``."""
-        self._found(name, lambda: self._obstore.delete(self._store, self._prefix + name))
+        self.found(name, lambda: self._obstore.delete(self._store, self._prefix + name))
 
-    def _found(self, name: str, call: Callable[[], Answer]) -> Answer | None:
-        try:
-            return self._call(name, call)
-        except FileNotFoundError:
-            return None
-
-    def _call(self, name: str, call: Callable[[], Answer]) -> Answer:
-        """Make a request, again and again where that may help; FileNotFoundError when there is no such object."""
-        deadline, backoff, attempts = time.monotonic() + RETRY_SECONDS_MAX, Backoff(PAUSE_FIRST_S, PAUSE_MOST_S), 0
-        while True:
-            attempts += 1
-            try:
-                return call()
-            except self._obstore.exceptions.AlreadyExistsError:
-                raise
-            except Exception as error:
-                mapped = self._mapped(name, error, attempts)
-                pause = backoff.next()
-                if not isinstance(mapped, ObjectStoreUnavailable) or time.monotonic() + pause > deadline:
-                    raise mapped from error
-                time.sleep(pause)
-
-    def _mapped(self, name: str, error: Exception, attempts: int) -> Exception:
-        """An error of obstore as ours; FileNotFoundError for a missing object."""
+    def mapped(self, name: str, error: Exception, attempts: int) -> Exception:
+        """See ``RemoteStore.mapped``."""
         text = str(error)
         code = next(iter(CODE.findall(text)), None)
         kinds = self._obstore.exceptions

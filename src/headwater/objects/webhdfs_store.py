@@ -6,7 +6,7 @@ Invariants: those of ``object_store.py``. A file is closed before it has its nam
 that are not answered, or that a NameNode in safe mode or on standby turns away, are repeated with growing pauses for a
 bounded time; what rights are to blame for is ``ObjectStoreRefused`` at once.
 Not here: addresses (``object_address.py``); Kerberos, TLS and a second NameNode, which are not offered.
-Read next: ``object_store.py``; ``docs/scale.md``.
+Read next: ``object_store.py``, ``remote_store.py``; ``docs/scale.md``.
 
 Why not Arrow's client: it loads ``libhdfs`` and a whole Hadoop, which nothing that we install brings, and cannot rename
 only where there is no such file.
@@ -24,24 +24,21 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from headwater.backoff import Backoff
 from headwater.errors import DiskFull, ObjectStoreRefused, ObjectStoreUnavailable
-from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObject
+from headwater.objects.object_store import CHUNK_BYTES, StoredObject
+from headwater.objects.remote_store import RemoteStore
 
 USER = "HADOOP_USER_NAME"  # Hadoop's own variable
 TEMPORARY = ".temporary"  # the folder of files that have no name yet
 LEFT_SECONDS = 86_400  # no write of a file takes so long
-RETRY_SECONDS_MAX = 30.0  # of one call, with all its attempts
-PAUSE_FIRST_S, PAUSE_MOST_S = 0.05, 2.0
 REQUEST_SECONDS_MAX = 20.0
 REFUSED = {"AccessControlException", "SecurityException", "InvalidPathException", "UnsupportedOperationException"}
 FULL = {"DSQuotaExceededException", "NSQuotaExceededException", "QuotaByStorageTypeExceededException"}
 OUT_OF_RANGE = "out of the range"  # a read that begins behind the end
 
-Answer = TypeVar("Answer")
 Body = bytes | Iterable[bytes] | None
 
 
@@ -53,12 +50,15 @@ class _Told(Exception):
         self.status, self.kind, self.text = status, kind, text
 
 
-class WebHdfsStore(ObjectStore):
+class WebHdfsStore(RemoteStore):
     """A folder of HDFS as an object store; ``server`` is the NameNode's HTTP address, ``host:9870``.
 
     >>> WebHdfsStore("namenode:9870", "lake/shop").shown
     'webhdfs://namenode:9870/lake/shop'
     """
+
+    answers = (FileNotFoundError, FileExistsError)
+    failures = (OSError, http.client.HTTPException, _Told)
 
     def __init__(self, server: str, prefix: str) -> None:
         self.server = server
@@ -92,27 +92,27 @@ class WebHdfsStore(ObjectStore):
         size = self._size(name)
         if size is None:
             raise FileNotFoundError(name)
-        self._named(self._uploaded(other, lambda: self._pieces(name, size), size), other, "OVERWRITE")
+        self._named(self._uploaded(other, lambda: self.pieces(name, size), size), other, "OVERWRITE")
 
     def get(self, name: str) -> bytes | None:
         """See ``ObjectStore.get``."""
-        return self._found(name, lambda: self._opened(name))
+        return self.found(name, lambda: self._opened(name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         """See ``ObjectStore.get_range``."""
-        return self._found(name, lambda: self._opened(name, offset=start, length=length))
+        return self.found(name, lambda: self._opened(name, offset=start, length=length))
 
     def read(self, name: str) -> Iterator[bytes] | None:
         """See ``ObjectStore.read``."""
         size = self._size(name)
-        return None if size is None else self._pieces(name, size)
+        return None if size is None else self.pieces(name, size)
 
     def list(self, prefix: str) -> list[StoredObject]:
         """See ``ObjectStore.list``."""
         found, waiting = [], [prefix.rstrip("/")]
         while waiting:
             folder = waiting.pop()
-            for entry in self._found(folder, functools.partial(self._entries, folder)) or ():
+            for entry in self.found(folder, functools.partial(self._entries, folder)) or ():
                 name = f"{folder}/{entry['pathSuffix']}"
                 if entry["type"] == "DIRECTORY":
                     waiting.append(name)
@@ -122,20 +122,13 @@ class WebHdfsStore(ObjectStore):
 
     def delete(self, name: str) -> None:
         """See ``ObjectStore.delete``."""
-        self._call(name, lambda: self._ask("DELETE", name, "DELETE"))
+        self.called(name, lambda: self._ask("DELETE", name, "DELETE"))
 
     # The operations of WebHDFS
 
     def _size(self, name: str) -> int | None:
-        status = self._found(name, lambda: self._ask("GET", name, "GETFILESTATUS"))
+        status = self.found(name, lambda: self._ask("GET", name, "GETFILESTATUS"))
         return None if status is None else int(status["FileStatus"]["length"])
-
-    def _pieces(self, name: str, size: int) -> Iterator[bytes]:
-        for start in range(0, size, CHUNK_BYTES):
-            piece = self.get_range(name, start, min(CHUNK_BYTES, size - start))
-            if piece is None:  # deleted meanwhile: the caller counts the bytes
-                return
-            yield piece
 
     def _opened(self, name: str, **part: int) -> bytes:
         try:
@@ -163,7 +156,7 @@ class WebHdfsStore(ObjectStore):
                         self._sweep()
             self._through_datanode("PUT", temporary, "CREATE", body(), size, overwrite="true")
 
-        self._call(name, attempt)
+        self.called(name, attempt)
         return temporary
 
     def _sweep(self) -> None:
@@ -176,12 +169,12 @@ class WebHdfsStore(ObjectStore):
         """Give a file its name; FileExistsError where that is taken, unless the option replaces."""
         settings = {"destination": f"{self._top}/{name}", "renameoptions": option}
         try:
-            self._call(name, lambda: self._ask("PUT", temporary, "RENAME", **settings))
+            self.called(name, lambda: self._ask("PUT", temporary, "RENAME", **settings))
         except FileNotFoundError as error:
             if self._size(temporary) is None:
                 return  # nobody else renames it: an earlier attempt did, whose answer was lost
             self._folders.clear()  # somebody has removed the folder
-            raise self._mapped(name, error) from error
+            raise self.mapped(name, error) from error
 
     def _ask(self, method: str, name: str, operation: str, **settings: Any) -> dict[str, Any]:
         """One request to the NameNode, which answers in JSON."""
@@ -229,28 +222,8 @@ class WebHdfsStore(ObjectStore):
 
     # Failures
 
-    def _found(self, name: str, call: Callable[[], Answer]) -> Answer | None:
-        try:
-            return self._call(name, call)
-        except FileNotFoundError:
-            return None
-
-    def _call(self, name: str, call: Callable[[], Answer]) -> Answer:
-        """Make requests, again and again where that may help; not what says that a file is there, or is not."""
-        deadline, backoff = time.monotonic() + RETRY_SECONDS_MAX, Backoff(PAUSE_FIRST_S, PAUSE_MOST_S)
-        while True:
-            try:
-                return call()
-            except (FileNotFoundError, FileExistsError):
-                raise
-            except (OSError, http.client.HTTPException, _Told) as error:
-                mapped = self._mapped(name, error)
-                pause = backoff.next()
-                if not isinstance(mapped, ObjectStoreUnavailable) or time.monotonic() + pause > deadline:
-                    raise mapped from error
-                time.sleep(pause)
-
-    def _mapped(self, name: str, error: Exception) -> Exception:
+    def mapped(self, name: str, error: Exception, attempts: int = 1) -> Exception:
+        """See ``RemoteStore.mapped``."""
         text = " ".join(str(error).split())[:300]
         if isinstance(error, _Told) and (error.kind in REFUSED or error.status == http.client.UNAUTHORIZED):
             return ObjectStoreRefused(
@@ -267,7 +240,7 @@ class WebHdfsStore(ObjectStore):
             )
         return ObjectStoreUnavailable(
             f"{self.shown} does not answer",
-            detail=f"Asked was {name}. {text}",
+            detail=f"Asked was {name}, {attempts} time{'s' if attempts > 1 else ''}. {text}",
             hint="Run it again when the store is there again: it goes on where it was."
             " The address is the NameNode's HTTP address, whose port is 9870 as a rule.",
             address=self.shown,

@@ -23,15 +23,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidQuery
-from headwater.searches.atom_dictionary import AtomDictionary
-from headwater.searches.document_batch import DocumentBatch
+from headwater.searches.index_file import UnpackedIndex, packed
 from headwater.searches.normal_form import Conjunction, NormalForm, cost_of, normal_form
-from headwater.searches.phrase_positions import NumberedPhrase, PhrasePositions
-from headwater.searches.query_evaluator import compiled
+from headwater.searches.query_evaluator import Predicate, compiled
 from headwater.searches.query_nodes import Between, Node, Phrase, text_parts
 from headwater.searches.query_parser import parse
-from headwater.searches.query_segment import BatchAtoms, IndexedQuery, NumberedConjunction, NumberedRange, QuerySegment
 from headwater.searches.search_columns import SearchColumns, ValueKind
+from headwater.searches.segments.atom_dictionary import AtomDictionary
+from headwater.searches.segments.document_batch import DocumentBatch
+from headwater.searches.segments.phrase_positions import NumberedPhrase, PhrasePositions
+from headwater.searches.segments.query_segment import BatchAtoms, QuerySegment
+from headwater.searches.segments.segment_contents import (
+    IndexedQuery,
+    NumberedConjunction,
+    NumberedRange,
+    SegmentContents,
+)
 from headwater.searches.text_analysis import TextAnalyser
 
 TABLE_CELLS_MAX = 4_000_000  # documents times atoms that are looked at together: 8 MB
@@ -103,12 +110,10 @@ class QueryIndex:
         self.broken: dict[str, InvalidQuery] = {}
         self._slots: dict[str, int] = {}  # by id
         self._searches: list[StoredSearch | None] = []  # by slot
-        self._queries: list[IndexedQuery | None] = []
-        self._forms: list[tuple[list[int], list[str]]] = []  # the atoms and tokens that each uses
         self._alive = np.zeros(16, np.bool_)
         self._since = np.zeros(16, np.int64)  # in µs; of one that looks back the smallest number
         self._chosen_by: dict[tuple[str, str], set[str]] = {}  # ids, by owner and by tag
-        self._waiting: list[int] = []  # slots that are in no segment yet
+        self._waiting: dict[int, IndexedQuery] = {}  # by slot: those that are in no segment yet
         self._segments: list[QuerySegment] = []
 
     def __len__(self) -> int:
@@ -145,57 +150,83 @@ class QueryIndex:
 
     def put(self, search: StoredSearch) -> None:
         """Add a search, or put it in the place of the one that has its id."""
-        self.remove(search.id)
+        slot = self._slots.get(search.id)
+        if slot is not None and self.search(slot).query == search.query:
+            self._unlist(slot)
+        else:
+            self.remove(search.id)
+            slot = self._enter(search)
+        self._searches[slot] = search
+        for word in _words_of(search):
+            self._chosen_by.setdefault(word, set()).add(search.id)
+        self._since[slot] = np.iinfo(np.int64).min if search.look_back else search.since_us
+
+    def _enter(self, search: StoredSearch) -> int:
+        """Give a search a slot, and read its query."""
         slot = len(self._searches)
         try:
-            read = self.reader.read(search.query)
-            query, used = self._indexed(slot, read)
+            query = self._indexed(slot, self.reader.read(search.query))
         except InvalidQuery as error:
             self.broken[search.id] = error
-            query, used = IndexedQuery(slot, (), ()), ([], [])
+            query = IndexedQuery(slot, (), ())
         if slot >= len(self._alive):
             self._alive = np.concatenate([self._alive, np.zeros(len(self._alive), np.bool_)])
             self._since = np.concatenate([self._since, np.zeros(len(self._since), np.int64)])
         self._slots[search.id] = slot
         self._searches.append(search)
-        for word in _words_of(search):
-            self._chosen_by.setdefault(word, set()).add(search.id)
-        self._queries.append(query)
-        self._forms.append(used)
+        self._waiting[slot] = query
         self._alive[slot] = True
-        self._since[slot] = np.iinfo(np.int64).min if search.look_back else search.since_us
-        self._waiting.append(slot)
+        return slot
 
     def remove(self, search: str) -> None:
         """Take a search away, if it is there."""
-        slot = self._slots.pop(search, None)
+        slot = self._slots.get(search)
         if slot is None:
             return
+        query = self._query(slot)
+        self._unlist(slot)
+        del self._slots[search]
         self.broken.pop(search, None)
-        for word in _words_of(self.search(slot)):
-            self._chosen_by[word].discard(search)
-            if not self._chosen_by[word]:
-                del self._chosen_by[word]
+        self._waiting.pop(slot, None)
         self._alive[slot] = False
-        self._searches[slot] = self._queries[slot] = None
-        atoms, tokens = self._forms[slot]
-        self._forms[slot] = ([], [])
-        for atom in atoms:
+        self._searches[slot] = None
+        for atom in query.atoms():
             self.dictionary.release(atom)
-        for token in tokens:
+        for token in query.tokens():
             self.dictionary.release_token(token)
 
-    def _indexed(self, slot: int, read: ReadQuery) -> tuple[IndexedQuery, tuple[list[int], list[str]]]:
-        atoms: list[int] = []
-        tokens: list[str] = []
+    def replace_all(self, searches: Iterable[StoredSearch]) -> int:
+        """Let these be the searches; returns how many queries had to be read or taken away."""
+        there, changed = set(), 0
+        for each in searches:
+            known = self.get(each.id)
+            changed += known is None or known.query != each.query
+            self.put(each)
+            there.add(each.id)
+        gone = [search for search in self._slots if search not in there]
+        for search in gone:
+            self.remove(search)
+        return changed + len(gone)
 
-        def atom(each: Any) -> int:
-            number = self.dictionary.use(each)
-            atoms.append(number)
-            return number
+    def _unlist(self, slot: int) -> None:
+        search = self.search(slot)
+        for word in _words_of(search):
+            self._chosen_by[word].discard(search.id)
+            if not self._chosen_by[word]:
+                del self._chosen_by[word]
+
+    def _query(self, slot: int) -> IndexedQuery:
+        """The query of a search that is there."""
+        waiting = self._waiting.get(slot)
+        if waiting is not None:
+            return waiting
+        contents = next(segment.contents for segment in self._segments if segment.contents.holds(slot))
+        return next(contents.queries(np.array([slot])))
+
+    def _indexed(self, slot: int, read: ReadQuery) -> IndexedQuery:
+        atom = self.dictionary.use
 
         def phrase(each: Phrase) -> NumberedPhrase:
-            tokens.extend(each.tokens)
             return NumberedPhrase(each.column, tuple(map(self.dictionary.use_token, each.tokens)))
 
         def conjunction(each: Conjunction) -> NumberedConjunction:
@@ -208,13 +239,12 @@ class QueryIndex:
                 tuple(map(phrase, each.not_phrases)),
             )
 
-        query = IndexedQuery(
+        return IndexedQuery(
             slot,
             tuple(map(conjunction, read.form.conjunctions)),
             tuple(phrase(each) if isinstance(each, Phrase) else atom(each) for each in text_parts(read.node)),
             None if read.form.exact else compiled(read.node),
         )
-        return query, (atoms, tokens)
 
     def _range(self, given: Between) -> NumberedRange:
         """The range with bounds of the column's own type."""
@@ -242,36 +272,83 @@ class QueryIndex:
         """Let the searches that wait become a segment, and merge segments."""
         if len(self._searches) > 2 * len(self._slots) + SLOTS_SPARE:
             self._number_anew()
-        waiting, self._waiting = [slot for slot in self._waiting if self._alive[slot]], []
+        waiting, self._waiting = self._waiting, {}
         kept: list[QuerySegment] = []
         for segment in self._segments:
-            living = int(self._alive[segment.part_slots].sum())
-            if 2 * living >= len(segment.queries):
+            if 2 * int(self._alive[segment.part_slots].sum()) >= len(segment):
                 kept.append(segment)
             else:
-                waiting += [query.slot for query in segment.queries if self._alive[query.slot]]
-        while kept and waiting and len(kept[-1].queries) < SEGMENT_GROWTH * len(waiting):
-            waiting += [query.slot for query in kept.pop().queries if self._alive[query.slot]]
+                waiting |= self._living(segment)
+        while kept and waiting and len(kept[-1]) < SEGMENT_GROWTH * len(waiting):
+            waiting |= self._living(kept.pop())
         if waiting:
-            queries = [query for slot in waiting if (query := self._queries[slot]) is not None and query.conjunctions]
-            if queries:
-                kept.append(QuerySegment(queries, self.dictionary))
+            contents = SegmentContents.of(waiting[slot] for slot in sorted(waiting))
+            kept.append(QuerySegment(contents, self.dictionary))
         self._segments = kept
+
+    def _living(self, segment: QuerySegment) -> dict[int, IndexedQuery]:
+        slots = segment.part_slots[self._alive[segment.part_slots]]
+        return {query.slot: query for query in segment.contents.queries(slots)}
 
     def _number_anew(self) -> None:
         """Give the searches that are there the first slots: the old ones of those that went are let go."""
         kept = list(self._slots.values())
+        queries = self._waiting
+        for segment in self._segments:
+            queries |= self._living(segment)
+        self._waiting = {place: replace(queries[slot], slot=place) for place, slot in enumerate(kept)}
         self._searches = [self._searches[slot] for slot in kept]
-        self._queries = [
-            None if (query := self._queries[slot]) is None else replace(query, slot=place)
-            for place, slot in enumerate(kept)
-        ]
-        self._forms = [self._forms[slot] for slot in kept]
         since, size = self._since[kept], max(16, 2 * len(kept))
         self._alive, self._since = np.zeros(size, np.bool_), np.zeros(size, np.int64)
         self._alive[: len(kept)], self._since[: len(kept)] = True, since
         self._slots = {search: place for place, search in enumerate(self._slots)}
-        self._segments, self._waiting = [], list(range(len(kept)))
+        self._segments = []
+
+    # For another process
+
+    def packed(self) -> bytes:
+        """What was read of the queries."""
+        self._build()
+        searches = [None if each is None or each.id in self.broken else each for each in self._searches]
+        about: dict[str, Any] = {
+            "ids": [None if each is None else each.id for each in searches],
+            "queries": [None if each is None else each.query for each in searches],
+            "dictionary": self.dictionary.written(),
+            "segments": [],
+        }
+        arrays: dict[str, npt.NDArray[np.int64]] = {}
+        for number, segment in enumerate(self._segments):
+            said, numbers = segment.contents.written()
+            about["segments"].append(said)
+            arrays |= {f"{number}.{name}": array for name, array in numbers.items()}
+        return packed(about, arrays, self.columns)
+
+    @staticmethod
+    def read(given: UnpackedIndex | None, columns: SearchColumns, reader: QueryReader | None = None) -> QueryIndex:
+        """The index that was packed; an empty one of nothing. It has ids and queries only: give it the searches that
+        there are (``replace_all``).
+        """
+        made = QueryIndex(columns, reader)
+        if given is None:
+            return made
+        about, arrays = given
+        for id, query in zip(about["ids"], about["queries"], strict=True):
+            if id is not None:
+                made._slots[id] = len(made._searches)
+            made._searches.append(None if id is None else StoredSearch(id, query))
+        size = max(16, 2 * len(made._searches))
+        made._alive, made._since = np.zeros(size, np.bool_), np.zeros(size, np.int64)
+        made._alive[list(made._slots.values())] = True
+        made.dictionary = AtomDictionary.read(about["dictionary"])
+
+        def evaluator(slot: int) -> Predicate | None:
+            query = about["queries"][slot]
+            return None if query is None else compiled(made.reader.read(query).node)
+
+        for number, said in enumerate(about["segments"]):
+            mine = {name.partition(".")[2]: each for name, each in arrays.items() if name.startswith(f"{number}.")}
+            made._segments.append(QuerySegment(SegmentContents.read(said, mine, evaluator), made.dictionary))
+        return made
 
     # Matching
 
@@ -282,7 +359,7 @@ class QueryIndex:
 
         ``among``: only these searches.
         """
-        indexed = sum(len(segment.queries) for segment in self._segments)
+        indexed = sum(map(len, self._segments))
         if self._waiting or indexed > 2 * len(self._slots) + SLOTS_SPARE:
             self._build()
         batch = DocumentBatch(documents, self.columns, self.reader.analyser)

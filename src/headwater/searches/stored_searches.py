@@ -11,18 +11,20 @@ Read next: ``query_index.py``; ``docs/searches.md``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headwater.errors import HeadwaterError, InvalidQuery, Misuse
 from headwater.log.schema.json_lines import json_rows
-from headwater.log.schema.row_conversion import to_batches, to_rows
+from headwater.log.schema.row_conversion import to_batches
+from headwater.searches.index_file import IndexFile
 from headwater.searches.query_index import QueryIndex, QueryReader, StoredSearch
 from headwater.searches.search_columns import SearchColumns
-from headwater.searches.search_rows import SINCE, status_of, stored_search
+from headwater.searches.search_rows import SINCE, status_of, stored_searches
 
 if TYPE_CHECKING:
     from headwater.log.schema.event_metadata import Metadata
@@ -87,6 +89,7 @@ class Searches:
         text: Sequence[str],
         tokenizer: str,
         location: str,
+        kept: Path,
     ) -> None:
         self.name = name
         self.table = table
@@ -94,6 +97,7 @@ class Searches:
         self.text = tuple(text)
         self.tokenizer = tokenizer
         self.location = location
+        self._kept = kept  # the file of the index that the process that ticks keeps
         self._schema = schema
         self._reader: QueryReader | None = None
         self._index: QueryIndex | None = None
@@ -259,28 +263,35 @@ class Searches:
     def _current(self) -> QueryIndex:
         """The index of the searches that the log has now."""
         reader = self._queries()
-        if self._index is None:
-            self._index, self._read_up_to = QueryIndex(reader.columns, reader), {}
-        topic = self.table.topic
+        topic, index = self.table.topic, self._index
+        if index is None:
+            self._read_up_to = {}
+        changed: dict[str, StoredSearch | None] = {}
         try:
             for partition, stop in topic.end_offsets().items():
                 start = max(self._read_up_to.get(partition, 0), topic.start_offsets()[partition])
                 if start < stop:
-                    for row in self._records(partition, start, stop):
-                        if row[DELETED]:
-                            self._index.remove(row["id"])
-                        else:
-                            self._index.put(stored_search(row))
+                    changed |= self._records(partition, start, stop)
                 self._read_up_to[partition] = stop
         except HeadwaterError:
-            self._index = None  # half of a range may be in it
+            self._index = None  # it lacks what was read of other partitions
             raise
-        return self._index
+        if index is None:
+            index = self._index = QueryIndex.read(IndexFile(self._kept).read(reader.columns), reader.columns, reader)
+            index.replace_all(each for each in changed.values() if each is not None)
+            return index
+        for name, search in changed.items():
+            index.remove(name) if search is None else index.put(search)
+        return index
 
-    def _records(self, partition: int, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    def _records(self, partition: int, start: int, stop: int) -> dict[str, StoredSearch | None]:
+        """What the records of a range leave of each search that they change; None: it is gone."""
         columns = ["id", "query", "owner", "tags", "look_back", DELETED, SINCE]
+        found: dict[str, StoredSearch | None] = {}
         for batch in self.table.topic.read_partition(partition, start, stop=stop, columns=columns):
-            yield from to_rows(batch.data)
+            for search, gone in zip(stored_searches(batch.data), batch.data.column(DELETED).to_pylist(), strict=True):
+                found[search.id] = None if gone else search
+        return found
 
     def _status(self, search: StoredSearch) -> SearchStatus:
         problem, cost = status_of(search.query, self._queries().read)

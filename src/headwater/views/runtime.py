@@ -72,10 +72,13 @@ class AppRuntime:
         settings: Mapping[str, str],
         attached: Mapping[str, Attachment] | None = None,
         state: RemoteState | None = None,
+        *,
+        encrypted: bool = False,
     ) -> None:
         self.name, self.log = name, log
         self.declared, self.settings = tuple(declared), settings
         self.attached, self.state = attached, state  # None: the state is in the home
+        self.encrypted = encrypted  # what Spark writes must be, too
         self.folder = Path(log.home).absolute() / "views" / name
         # Its own: a process that was shut out in the middle of a tick goes on writing for a while.
         self.scratch = self.folder / "scratch" / uuid.uuid4().hex
@@ -95,7 +98,7 @@ class AppRuntime:
     def spark(self) -> SparkSession:
         """The session, started when first needed."""
         if self._spark is None:
-            self._spark = start_session(self.name, self.settings, self.java_log)
+            self._spark = start_session(self.name, self.settings, self.java_log, encrypted=self.encrypted)
         return self._spark
 
     @property

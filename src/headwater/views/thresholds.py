@@ -33,6 +33,14 @@ COMPILED_TABLE_ROWS_MIN = 50_000
 FEW_BYTES_MAX = 16 << 20
 # A cross join of more pairs than this is a job, which can be given up; the driver lane looks up between batches only.
 LANE_PAIRS_MAX = 10_000_000
+# Joins over so many rows make their hash tables of leaves that have at most a fourth of the rows of the largest one.
+BUILT_ROWS_MIN = 50_000
+BUILT_FACTOR = 4
+# From so many rows on the driver lane computes groups in slices, a thread for each core. (Each takes a plan more.)
+SLICED_ROWS_MIN = 50_000
+# The lane takes no more rows than these, nor more of them than so many bytes: Spark's job reads others from files.
+LANE_ROWS_MAX = 4_000_000
+LANE_BYTES_MAX = 128 << 20
 # A leaf travels inside the task when its plan runs as a job: a larger one goes by a file.
 TASK_BYTES_MAX = 64 << 20
 
@@ -81,6 +89,11 @@ REMEMBERED_ROWS_MAX = 20_000
 ARRANGEMENT_FILE_ROWS_MIN = 50_000
 # The hashes of rows that leave a large relation are broadcast up to this number: some 40 MB in a hash table.
 BROADCAST_HASHES_MAX = 1_000_000
+
+# The index of stored searches is written when so many of them changed, and 3 % of them, since it was written last:
+# reading them again takes a start 0.1 s for each thousand.
+KEPT_SEARCHES_MIN = 1_000
+KEPT_SEARCHES_PART = 0.03
 
 # Operations on weighted rows
 

@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 import headwater as hw
 from headwater.testing.mariadb_server import MariadbServer
 from headwater.testing.postgres_server import PostgresServer
+from tests.waiting import eventually
 
 
 class PostgresDatabase:
@@ -83,17 +84,21 @@ class PostgresDatabase:
             self.server.execute(
                 "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s", (slot,)
             )
-            _drop_slot(self.server, slot)
+            drop_slot(self.server, slot)
         self.server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
-def _drop_slot(server: PostgresServer, slot: str) -> None:
-    for _ in range(200):
+def drop_slot(server: PostgresServer, slot: str) -> None:
+    """Drop a replication slot as soon as it is free, which is a moment after its client has left."""
+
+    def dropped() -> bool:
         try:
             server.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
-            return
-        except psycopg.errors.ObjectInUse:  # its connection is on its way out
-            continue
+        except psycopg.errors.ObjectInUse:
+            return False
+        return True
+
+    eventually(dropped, f"slot {slot} is in use")
 
 
 class MariadbConnection:

@@ -17,6 +17,7 @@ from headwater.capture.change_writer import ChangeWriter
 from headwater.cli.main import app as command_line
 from headwater.errors import CaptureLost
 from headwater.views.serving.serving_store import ServingStore
+from tests.services.captures.databases import drop_slot
 from tests.short_lived import SHORT_LIVED
 
 on_postgres = pytest.mark.parametrize("server", ["postgres"], indirect=True)
@@ -144,7 +145,7 @@ def test_a_capture_that_ended_is_an_alert_until_it_goes_on(database: Any, app: h
     app.table("users", source=database.source("users"))
     app.capture(until="caught up", timeout=60)
     (capture,) = app.captures.made(app.log)
-    database.execute(f"SELECT pg_drop_replication_slot('{capture.name}')")
+    drop_slot(database.server, capture.name)
 
     for _ in range(2):
         with pytest.raises(CaptureLost):

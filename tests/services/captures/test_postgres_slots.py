@@ -21,7 +21,7 @@ from headwater.capture.capture_state import CaptureState
 from headwater.capture.postgres import postgres_database as implementation
 from headwater.testing.postgres_server import PostgresServer
 from tests.services.captures.contents import same, shown
-from tests.services.captures.databases import PostgresDatabase
+from tests.services.captures.databases import PostgresDatabase, drop_slot
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_slot_that_somebody_removed_is_an_error_with_the_way_out(database: Pos
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     table = app.table("t", source=database.source("t", slot="mine"))
     follow(app)
-    database.server.execute("SELECT pg_drop_replication_slot('mine')")
+    drop_slot(database.server, "mine")
     database.execute("DELETE FROM t WHERE id = 1")
 
     with pytest.raises(hw.errors.CaptureLost) as caught:

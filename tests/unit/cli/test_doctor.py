@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from headwater.cli.doctor import doctor_command, home_checks, machine_checks
 from headwater.cli.doctor.findings import Finding, FindingState
 from headwater.cli.main import app
+from headwater.log.catalog import encrypted_volume
 from headwater.log.catalog.home_folder import FORMAT, FORMAT_FILE
 from headwater.log.home import Log
 
@@ -43,22 +44,16 @@ def test_a_healthy_home_is_told_line_by_line(tmp_path: Path) -> None:
     assert checks["disk speed"]["found"].startswith("a write is durable after")
 
 
-def test_an_encrypted_device_is_seen_also_below_another_one(tmp_path: Path) -> None:
-    number = tmp_path.stat().st_dev
-    device = tmp_path / "sys" / f"{os.major(number)}:{os.minor(number)}"
-    crypt, disk = tmp_path / "crypt", tmp_path / "disk"
-    for place, uuid in ((device, "LVM-8f2a"), (crypt, "CRYPT-LUKS2-77aa-shop"), (disk, None)):
-        (place / "slaves").mkdir(parents=True)
-        if uuid is not None:
-            (place / "dm").mkdir()
-            (place / "dm" / "uuid").write_text(f"{uuid}\n")
-            (place / "dm" / "name").write_text("shop\n")
-    (crypt / "slaves" / "vdb").symlink_to(disk)
-    assert home_checks.encrypted_device(tmp_path, tmp_path / "sys") is None
-    (device / "slaves" / "dm-0").symlink_to(crypt)
+def test_where_encryption_is_required_the_doctor_says_what_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encrypted_volume, "encryption_of", lambda path: None if path == tmp_path else "gocryptfs")
+    _, before = asked(tmp_path)
+    monkeypatch.setenv("HEADWATER_HOME_ENCRYPTION", "required")
+    _, after = asked(tmp_path)
 
-    assert home_checks.encrypted_device(tmp_path, tmp_path / "sys") == "shop"
-    assert home_checks.encrypted_device(tmp_path, tmp_path / "none") is None
+    assert [each["encrypted volume"]["state"] for each in (before, after)] == ["ok", "fail"]
+    assert after["encrypted temporary files"]["state"] == "ok"
 
 
 def test_a_home_that_is_not_there_is_no_fault_and_is_not_made(tmp_path: Path) -> None:

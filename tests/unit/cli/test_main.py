@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +138,12 @@ def test_a_mistyped_call_is_misuse(words: list[str], message: str) -> None:
 
 def test_the_version_is_the_package_s() -> None:
     assert runner.invoke(app, ["--version"]).stdout == f"headwater {__version__}\n"
+
+
+def test_the_command_line_is_there_where_no_command_is_on_the_path() -> None:
+    told = subprocess.run([sys.executable, "-m", "headwater", "--version"], capture_output=True, text=True, check=True)
+
+    assert told.stdout == f"headwater {__version__}\n"
 
 
 def test_a_noun_alone_is_as_it_is_among_all() -> None:

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from headwater.log.schema.ddl import parse_ddl
+from headwater.searches import normal_form, query_index
 from headwater.searches.query_index import QueryIndex, StoredSearch
 from headwater.searches.search_columns import SearchColumns
+from headwater.searches.segments.document_batch import DocumentBatch
 
 SCHEMA = parse_ddl("title STRING, body STRING, price BIGINT")
 
@@ -106,3 +108,25 @@ def test_a_search_that_every_document_is_compared_with_is_told_its_cost(query: s
 
     assert index.reader.read(query).cost is not None
     assert index.reader.read(f"lake AND ({query})").cost is None
+
+
+def test_words_phrases_values_and_ranges_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a query was evaluated over a document by itself")
+
+    monkeypatch.setattr(query_index, "compiled", never)
+    monkeypatch.setattr(DocumentBatch, "document", never)
+    index = index_of(
+        value="price:12",
+        both='title:river AND price:[10 TO 20] AND NOT body:"a lake"',
+        sql="sql: title = 'A river' AND price BETWEEN 10 AND 20",
+        alternatives='(river OR "a lake") AND (price:<5 OR price:>11) AND riv*',
+        outside="title:river AND price:{12 TO 20]",
+    )
+
+    assert set(found(index, title="A river", body="the lake", price=12)) == {"value", "both", "sql", "alternatives"}
+    monkeypatch.undo()
+    many = " OR ".join(f"(title:w{n} AND NOT body:w{n})" for n in range(normal_form.CONJUNCTIONS_MAX + 1))
+    index.put(StoredSearch("many", many))
+    assert found(index, title="w3", body="w4").keys() == {"many"}  # this one is, and its cost says so
+    assert "compared with it one by one" in str(index.reader.read(many).cost)

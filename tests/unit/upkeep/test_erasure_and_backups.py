@@ -1,7 +1,8 @@
-"""Backups and erasures: an older backup holds the person, and a restore of it erases the person again."""
+"""Copies of backups that nobody has rewritten hold the person, and a restore of them erases the person again."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import headwater as hw
@@ -23,12 +24,13 @@ def test_a_restore_of_an_older_backup_erases_again_what_a_later_backup_has_told(
         users.append([{"id": 7, "name": MARK}, {"id": 8, "name": "else"}])
         older = create_backup(log, place).manifest
         users.append([{"id": 9, "name": "new"}])
+        shutil.copytree(place, tmp_path / "copy")
 
         certificate = PersonErasure(log, "user_id", "7", backups=[place]).run()
 
-        assert ("backups at " + place, "pending") in [(each.place, str(each.state)) for each in certificate.places]
-        create_backup(log, place)
-    again = restore_home(place, tmp_path / "again", backup=older.id)
+        assert ("backups at " + place, "done") in [(each.place, str(each.state)) for each in certificate.places]
+    shutil.copytree(tmp_path / "backups" / "erasures", tmp_path / "copy" / "erasures")
+    again = restore_home(tmp_path / "copy", tmp_path / "again", backup=older.id)
     assert (older.rows, again.rows) == (2, 1)
     assert places_with(tmp_path / "again", MARK) == []
     with Log(tmp_path / "again") as log:
@@ -37,15 +39,22 @@ def test_a_restore_of_an_older_backup_erases_again_what_a_later_backup_has_told(
     assert drill(place).ok
 
 
-def test_a_place_that_was_not_named_is_told_by_the_next_backup(tmp_path: Path) -> None:
-    place = str(tmp_path / "backups")
+def test_a_place_that_was_not_named_is_known_and_one_that_is_new_is_told_by_its_first_backup(tmp_path: Path) -> None:
     with Log(tmp_path / "home") as log:
         visits = log.topic("visits", "name STRING", privacy={"name": hw.Personal("name")})
         visits.append([{"name": MARK}])
-        older = create_backup(log, place).manifest
-        PersonErasure(log, "name", MARK).run()
-        create_backup(log, place)
+        create_backup(log, tmp_path / "backups")
+        older = create_backup(log, tmp_path / "more").manifest
+        shutil.copytree(tmp_path / "more", tmp_path / "copy")
+        certificate = PersonErasure(log, "name", MARK).run()
+        (tmp_path / "new").mkdir()
+        create_backup(log, tmp_path / "new")
 
-    restore_home(place, tmp_path / "again", backup=older.id)
-
+    assert [each.place for each in certificate.places if each.place.startswith("backups")] == [
+        f"backups at file://{tmp_path}/{name}" for name in ("backups", "more")
+    ]
+    assert [places_with(tmp_path / name, MARK) for name in ("backups", "more", "new")] == [[], [], []]
+    assert places_with(tmp_path / "copy", MARK) != []
+    shutil.copytree(tmp_path / "new" / "erasures", tmp_path / "copy" / "erasures")
+    restore_home(tmp_path / "copy", tmp_path / "again", backup=older.id)
     assert places_with(tmp_path / "again", MARK) == []

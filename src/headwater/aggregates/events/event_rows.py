@@ -19,12 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.aggregates.events.event_types import Data, EventType, RecordedEvent
+from headwater.aggregates.events.single_row import SingleRowFormat
 from headwater.errors import InvalidDeclaration, RowRefused
 from headwater.hints import closest
 from headwater.log.schema.ddl import TIMESTAMP
 from headwater.log.schema.event_metadata import METADATA_COLUMNS, Metadata
 from headwater.log.schema.personal_columns import Personal
 from headwater.log.schema.row_conversion import to_batches, to_values
+from headwater.log.storage.framing import StoredRow
 from headwater.log.topic_settings import check_name
 
 COLUMNS = pa.schema(
@@ -64,6 +66,15 @@ class EventDraft:
     request_id: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     counted: bool = True  # it has a version; a rejected command has none
+
+
+@dataclass(frozen=True)
+class EventRowLayout:
+    """How the rows of a schema are made: the row as one value, the place of each column, one row alone."""
+
+    record: pa.StructType
+    places: dict[str, int]
+    single: SingleRowFormat | None
 
 
 def personal_events(subject: str, columns: pa.Schema) -> dict[str, Personal]:
@@ -106,7 +117,7 @@ class EventRows:
             self.types[each.name] = each
         self.schema = self._schema()
         self._plain = {each.name: _plain_fields(each.fields) for each in self.types.values()}
-        self._record_of: tuple[pa.Schema, pa.StructType, dict[str, int]] | None = None
+        self._layout_of: tuple[pa.Schema, EventRowLayout] | None = None
 
     def _schema(self) -> pa.Schema:
         # A struct without fields is no column of Parquet: an event without data has one that is always null.
@@ -144,16 +155,33 @@ class EventRows:
 
     # Writing
 
+    def stored(self, drafts: Sequence[EventDraft], schema: pa.Schema) -> pa.RecordBatch | StoredRow:
+        """Checked rows as ``append_if`` takes them: one event mostly in the bytes that are stored, several as a batch.
+
+        >>> rows = EventRows([EventType.declared("moved", "cents BIGINT")])
+        >>> row = rows.stored([EventDraft("moved", {"cents": 5})], rows.schema)
+        >>> row.batch().column("moved").to_pylist()
+        [{'cents': 5}]
+        """
+        if len(drafts) == 1 and self.is_plain(drafts[0]):
+            layout = self._layout(schema)
+            if layout.single is not None:
+                row = self._row(drafts[0], layout.places, with_data=True)
+                stored = layout.single.stored(row, drafts[0].at_us)
+                if stored is not None:
+                    return stored
+        return self.batch(drafts, schema)
+
     def batch(self, drafts: Sequence[EventDraft], schema: pa.Schema | None = None) -> pa.RecordBatch:
         """Checked rows, in the columns of ``schema``: the topic's, which may have more than this code declares."""
         schema = self.schema if schema is None else schema
         ways = (True, False) if all(self.is_plain(each) for each in drafts) else (False,)
         for plain in ways:
-            record, places = self._record(schema)
-            rows = [self._row(each, places, with_data=plain) for each in drafts]
+            layout = self._layout(schema)
+            rows = [self._row(each, layout.places, with_data=plain) for each in drafts]
             with suppress(UnicodeEncodeError):  # a text with half of a character: the strict way says where
                 # One conversion for all columns, and of tuples: it takes a third of the time of one for each column.
-                batch = pa.RecordBatch.from_struct_array(pa.array(rows, record))
+                batch = pa.RecordBatch.from_struct_array(pa.array(rows, layout.record))
                 if plain:
                     return batch
                 return pa.RecordBatch.from_arrays(self._with_checked_data(batch, drafts).columns, schema=schema)
@@ -184,13 +212,13 @@ class EventRows:
         fields = self._plain.get(draft.type, {})
         return fields is not None and _fits(draft.data, fields)
 
-    def _record(self, schema: pa.Schema) -> tuple[pa.StructType, dict[str, int]]:
-        """A row of the columns as one value, and the place of each."""
-        known = self._record_of
+    def _layout(self, schema: pa.Schema) -> EventRowLayout:
+        known = self._layout_of
         if known is None or known[0] is not schema:
             places = {name: place for place, name in enumerate(schema.names)}
-            known = self._record_of = (schema, pa.struct(list(schema)), places)
-        return known[1:]
+            layout = EventRowLayout(pa.struct(list(schema)), places, SingleRowFormat.of(schema))
+            known = self._layout_of = (schema, layout)
+        return known[1]
 
     def _with_checked_data(self, batch: pa.RecordBatch, drafts: Sequence[EventDraft]) -> pa.RecordBatch:
         for name in {each.type for each in drafts} & self.types.keys():

@@ -29,6 +29,7 @@ from headwater.log.commits.request_ids import check_id
 from headwater.log.contract import Capability, EventLog, EventTopic, EventTransaction, require
 from headwater.log.schema.event_metadata import Metadata, with_metadata
 from headwater.log.storage import routing
+from headwater.log.storage.framing import StoredRow
 from headwater.log.token import Token
 
 EVENTS_AT_ONCE = 4_096  # of a stream that is read from end to end
@@ -218,13 +219,17 @@ at position 1
             base = index.version(stream) if expected is None and stream is not None else expected
             if stream is not None:
                 _number(drafts, base or 0)
-            batch = with_metadata(self.rows.batch(drafts, self.topic.schema), metadata)
+            rows: pa.RecordBatch | StoredRow
+            if metadata is None:
+                rows = self.rows.stored(drafts, self.topic.schema)
+            else:
+                rows = with_metadata(self.rows.batch(drafts, self.topic.schema), metadata)
             seen = base if stream is not None else None
             condition = EventCondition(
                 self.name, index, drafts, stream, seen, fail_if, after or 0, request_id, keep=keep and metadata is None
             )
             try:
-                token = self.topic.append_if(batch, partition=partition, condition=condition)
+                token = self.topic.append_if(rows, partition=partition, condition=condition)
             except RequestKnown as known:
                 return self._repeated(known, index)
             except VersionConflict:

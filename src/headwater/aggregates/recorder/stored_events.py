@@ -193,12 +193,13 @@ class StoredEventHistory:
         ]
         if len(drafts) > 1:
             self._refuse_twice(drafts)
-        batch = self.rows.batch(drafts, self.topic.schema)
         condition = NewVersions(self.name, self.index, drafts)
         if transaction is not None:
+            batch = self.rows.batch(drafts, self.topic.schema)
             transaction.append_if(self.topic, batch, partition=0, condition=condition)
             return 0
-        return self.topic.append_if(batch, partition=0, condition=condition).frontier[self.name][0]
+        rows = self.rows.stored(drafts, self.topic.schema)
+        return self.topic.append_if(rows, partition=0, condition=condition).frontier[self.name][0]
 
     def _refuse_twice(self, drafts: Sequence[EventDraft]) -> None:
         seen: set[tuple[str | None, int | None]] = set()

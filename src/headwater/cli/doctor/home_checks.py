@@ -9,7 +9,6 @@ Read next: ``machine_checks.py``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -30,8 +29,6 @@ SYNCS = 20
 SYNC_WARN_MS = 20.0
 SHAKY = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph"}
 FORGETFUL = {"tmpfs", "ramfs"}
-SYS = "/sys/dev/block"
-DEVICES_MAX = 64
 AHEAD_SECONDS = 60
 NEWEST = "SELECT max(committed_us) FROM ticks UNION ALL SELECT max(appended_max) FROM segments"
 
@@ -56,10 +53,6 @@ def disk(home: Path) -> Iterator[Finding]:
         yield Finding("file system", FindingState.WARN, f"{kind}: it is empty after a restart of the machine", mend)
     elif kind:
         yield Finding("file system", FindingState.OK, kind)
-    if Path(SYS).is_dir():
-        below = encrypted_device(place)
-        text = f"{below}, encrypted" if below else "none seen; what encrypts below this machine cannot be seen from it"
-        yield Finding("encrypted volume", FindingState.OK, text)
     if os.access(place, os.W_OK):
         yield _speed(place)
 
@@ -98,19 +91,25 @@ def file_system(path: Path) -> str | None:
     return max(within)[1] if within else None
 
 
-def encrypted_device(path: Path, sys: Path = Path(SYS)) -> str | None:
-    """The encrypted device (dm-crypt, as LUKS) below the file system of a path; None where none is seen."""
-    number = path.stat().st_dev
-    devices = [sys / f"{os.major(number)}:{os.minor(number)}"]
-    for device in devices:  # grows: a volume may lie on others
-        if len(devices) > DEVICES_MAX:
-            return None
-        with contextlib.suppress(OSError):
-            if (device / "dm" / "uuid").read_text().startswith("CRYPT-"):
-                return (device / "dm" / "name").read_text().strip()
-        with contextlib.suppress(OSError):
-            devices += sorted((device / "slaves").iterdir())
-    return None
+def encryption(home: Path) -> Iterator[Finding]:
+    """Whether the home, temporary files and the swap are encrypted below, as far as it can be seen from here."""
+    from headwater.log.catalog.encrypted_volume import VARIABLE, encryption_of, folders_of, is_required, plain_swaps
+
+    state = FindingState.FAIL if is_required() else FindingState.OK
+    told = {FindingState.FAIL: f"{VARIABLE} requires it: mount the volume, or put this on one. docs/encryption.md"}
+    if not Path("/proc/self/mountinfo").exists():
+        yield Finding("encrypted volume", state, "cannot be seen on this system", told.get(state))
+        return
+    for what, path in folders_of(home).items():
+        found = encryption_of(path)
+        name = "encrypted volume" if what == "the home" else "encrypted temporary files"
+        if found:
+            yield Finding(name, FindingState.OK, f"{found}, at {path}")
+        else:
+            text = f"none seen at {path}; what encrypts below this machine cannot be seen from it"
+            yield Finding(name, state, text, told.get(state))
+    for swap in plain_swaps():
+        yield Finding("encrypted swap", state, f"{swap} is not encrypted", told.get(state))
 
 
 def rights(home: Path) -> Iterator[Finding]:
@@ -194,4 +193,4 @@ def in_use(home: Path) -> list[int] | None:
     return sorted(found)
 
 
-CHECKS = [("disk", disk), ("permissions", rights), ("home", contents)]
+CHECKS = [("disk", disk), ("encrypted volume", encryption), ("permissions", rights), ("home", contents)]

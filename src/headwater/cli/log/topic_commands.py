@@ -139,7 +139,9 @@ def show_description(description: dict[str, Any], groups: list[dict[str, Any]]) 
 def _personal(declared: tuple[str, dict[str, Any]]) -> str:
     column, personal = declared
     words = [personal["subject"] if personal["by"] == column else f"{personal['subject']} in {personal['by']}"]
-    words += [f"{name} {personal[name]}" for name in ("purpose", "mask") if personal[name]]
+    purposes = personal["purpose"] or ()
+    words += [f"purpose {name}" for name in ([purposes] if isinstance(purposes, str) else purposes)]
+    words += [f"mask {personal['mask']}"] if personal["mask"] else []
     return f"{column} ({', '.join(words)})"
 
 

@@ -17,8 +17,9 @@ import typer
 
 from headwater.cli import completions
 from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
-from headwater.cli.output import ListColumns, answer, answer_list, console, show_table, thousands, write_json
+from headwater.cli.output import ListColumns, answer, answer_list, console, say, show_table, thousands, write_json
 from headwater.cli.quantities import parse_place
+from headwater.cli.upkeep import audit_key_commands
 from headwater.clock import format_us, to_us
 from headwater.errors import Corruption, Misuse
 
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
     from headwater.upkeep.audit.log_audit import LogAudit
 
 app = typer.Typer(no_args_is_help=True, help="Find what was changed in the log, and prove that nothing was.")
+app.add_typer(audit_key_commands.app, name="key")
 
 TopicsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TOPIC]…", help="Default: all that keep proofs.", show_default=False, autocompletion=completions.topics
     ),
+]
+VerifierOption = Annotated[
+    str | None, typer.Option("--key", metavar="KEY|FILE", help="What verifies signed checkpoints.", show_default=False)
 ]
 PartitionOption = Annotated[int, typer.Option("--partition", help="The partition.")]
 
@@ -43,6 +48,7 @@ def verify(
         Path | None,
         typer.Option("--noted", metavar="FILE", help="Checkpoints that were noted elsewhere.", show_default=False),
     ] = None,
+    key: VerifierOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,14 +58,23 @@ def verify(
 
     [cyan]headwater audit verify[/cyan]
     [cyan]headwater audit verify orders --noted checkpoints.json[/cyan]
+    [cyan]headwater audit verify --noted orders-0-4711.note --key audit.pub[/cyan]
     """
     from headwater.upkeep.audit.log_audit import audit_log
+    from headwater.upkeep.audit.signed_checkpoint import verified, verifier_key
 
-    known = [] if noted is None else _document(noted)
-    if not isinstance(known, list):
-        raise Misuse(f"{noted} is no list of checkpoints", hint="Write it with: headwater audit checkpoint --json")
+    refused: list[str] = []
+    if key is None:
+        known = [] if noted is None else _document(noted)
+        if not isinstance(known, list):
+            raise Misuse(f"{noted} is no list of checkpoints", hint="Write it with: headwater audit checkpoint --json")
+    elif noted is None:
+        raise Misuse("--key is of checkpoints that were signed", hint="Name them: --noted FILE.")
+    else:
+        signed, refused = verified(_text(noted), verifier_key(key))
+        known = [each.to_dict() for each in signed]
     with opened(home) as log:
-        audit = audit_log(log, topics or (), known)
+        audit = audit_log(log, topics or (), known, refused=refused)
     if as_json:
         write_json(audit.to_dict())
     else:
@@ -99,6 +114,12 @@ def _show(audit: LogAudit, noted: int) -> None:
 def checkpoint(
     topics: TopicsArgument = None,
     seal: Annotated[bool, typer.Option("--seal", help="Seal first, so that every row of now is covered.")] = False,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Sign them, each as a note (C2SP).", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="With --key: a file for each, here.", show_default=False)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,10 +127,24 @@ def checkpoint(
 
     [cyan]headwater audit checkpoint --seal[/cyan]
     [cyan]headwater audit checkpoint --json > checkpoints.json[/cyan]
+    [cyan]headwater audit checkpoint --seal --key /etc/headwater/audit.key --out /mnt/elsewhere[/cyan]
     """
     from headwater.upkeep.audit.log_audit import checkpoints_of
+    from headwater.upkeep.audit.signed_checkpoint import sign_checkpoints, signing_key
 
+    if out is not None and key is None:
+        raise Misuse("--out is of signed checkpoints", hint="Add --key FILE, or write the list: --json > FILE.")
     with opened(home) as log:
+        if key is not None:
+            notes = sign_checkpoints(log, signing_key(key, log.home), topics or (), seal=seal)
+            if out is not None:
+                for name, note in notes.items():
+                    (out / name).write_text(note, encoding="utf-8")
+            if as_json:
+                write_json([{"file": str(out / name) if out else None, "note": note} for name, note in notes.items()])
+            else:
+                say("\n".join([str(out / name) for name in notes] if out else notes.values()).rstrip("\n"))
+            return
         found = checkpoints_of(log, topics or (), seal=seal)
     columns: ListColumns = {
         "topic": "topic",
@@ -168,11 +203,20 @@ def prove(
 @app.command("check-proof")
 def check_proof(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The proof.")],
-    root: Annotated[str, typer.Option("--root", metavar="HEX", help="The root that was noted.")],
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="HEX", help="The root that was noted.", show_default=False)
+    ] = None,
     old_root: Annotated[
         str | None,
         typer.Option("--old-root", metavar="HEX", help="Of growth: the older root that was noted.", show_default=False),
     ] = None,
+    note: Annotated[
+        Path | None, typer.Option("--note", metavar="FILE", help="Instead: a signed checkpoint.", show_default=False)
+    ] = None,
+    old_note: Annotated[
+        Path | None, typer.Option("--old-note", metavar="FILE", help="Of growth: the older one.", show_default=False)
+    ] = None,
+    key: VerifierOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Verify a proof against a root that was noted, without the home.
@@ -180,12 +224,20 @@ def check_proof(
     Leaves with status 0 when it holds, with 5 when it does not.
 
     [cyan]headwater audit check-proof proof.json --root 5dc9da79a706…[/cyan]
+    [cyan]headwater audit check-proof growth.json --old-note 100.note --note 200.note --key audit.pub[/cyan]
     """
     from headwater.upkeep.audit.row_proof import check_proof as check
+    from headwater.upkeep.audit.signed_checkpoint import root_of, verifier_key
 
     document = _document(file)
     if not isinstance(document, dict):
         raise Misuse(f"{file} is no proof", hint="Write one with: headwater audit prove TOPIC OFFSET --out FILE")
+    if note is not None and key is not None and root is None:
+        verifier = verifier_key(key)
+        root = root_of(_text(note), verifier, document)
+        old_root = None if old_note is None else root_of(_text(old_note), verifier, document, old=True)
+    if root is None or (key is None) != (note is None):
+        raise Misuse("a proof holds against a root", hint="Give --root HEX, or --note FILE --key KEY.")
     found = check(document, root, old_root=old_root)
     lines = ["holds: " if found.ok else "does not hold: "]
     lines[0] += found.says
@@ -258,10 +310,17 @@ def ls(
     answer_list(found, columns, empty=without, as_json=as_json)
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Misuse(f"there is no file {path}", hint="Give the path of a file.") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise Misuse(f"{path} cannot be read", detail=str(error)) from error
+
+
 def _document(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Misuse(f"there is no file {path}", hint="Give the path of a JSON file.") from None
-    except (ValueError, OSError) as error:
+        return json.loads(_text(path))
+    except ValueError as error:
         raise Misuse(f"{path} is no JSON", detail=str(error)) from error

@@ -19,7 +19,7 @@ from headwater.cli.app_argument import app_of
 from headwater.cli.command_options import HomeOption, JsonOption, KeyCommandOption, KeyFileOption, opened
 from headwater.cli.log.check_commands import byte_progress
 from headwater.cli.output import answer, answer_list, say, write_json
-from headwater.cli.quantities import parse_place, show_bytes
+from headwater.cli.quantities import parse_place, parse_size, show_bytes
 from headwater.clock import to_us
 from headwater.errors import Corruption, Misuse
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Back up a home while it is used; list, verify and prune backups.")
 
+ERASE_WAIT_S = 20.0  # for another process that writes there
 ToOption = Annotated[str, typer.Option("--to", metavar="PLACE", help="Where backups are: a folder, or s3://….")]
 FromOption = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where backups are: a folder, or s3://….")]
 
@@ -37,6 +38,9 @@ FromOption = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where 
 def create(
     to: ToOption,
     home: HomeOption = None,
+    rate: Annotated[
+        str, typer.Option("--rate", help="Bytes to copy in a second, at most: 50MB. Default: no limit.")
+    ] = "",
     key_file: KeyFileOption = None,
     key_command: KeyCommandOption = None,
     as_json: JsonOption = False,
@@ -49,8 +53,9 @@ def create(
     """
     from headwater.upkeep.backup.backup_writer import create_backup
 
+    limit = parse_size(rate) if rate else None
     with opened(home) as log, byte_progress("backing up", quiet=as_json) as progress:
-        report = create_backup(log, to, key=key_of(key_file, key_command), progress=progress)
+        report = create_backup(log, to, key=key_of(key_file, key_command), progress=progress, rate=limit)
     answer(report.to_dict(), str(report), as_json=as_json)
 
 
@@ -129,6 +134,38 @@ def prune(
 
     report = remove(BackupRepository.at(source, key_of(key_file, key_command)), keep, dry_run=dry_run)
     answer(report.to_dict(), str(report), as_json=as_json)
+
+
+@app.command("erase")
+def erase(
+    source: FromOption,
+    home: HomeOption = None,
+    gone: Annotated[bool, typer.Option("--gone", help="The place is gone for good: nothing is pending there.")] = False,
+    key_file: KeyFileOption = None,
+    key_command: KeyCommandOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove everybody who was erased from a home from the backups at a place; every backup stays.
+
+    headwater erase does so by itself at the places that the home knows. This is for others, and for what was pending.
+    Leaves with status 0 when nobody is left there, with 5 when the place could not be rewritten.
+
+    [cyan]headwater backup erase --from /backup/shop --home shop-data[/cyan]
+    [cyan]headwater backup erase --from s3://safe/shop --key-file shop.key[/cyan]
+    """
+    from headwater.upkeep.erasure.erased_places import erase_place, forget_place
+    from headwater.upkeep.erasure.erasure_certificate import PlaceState
+
+    with opened(home) as log:
+        if gone:
+            known = forget_place(log, source)
+            said = "is not asked any more" if known else "was not known"
+            answer({"place": source, "known": known}, f"{source} {said}", as_json=as_json)
+            return
+        report = erase_place(log, source, key_of(key_file, key_command), wait_s=ERASE_WAIT_S)
+    answer({**vars(report), "state": str(report.state)}, f"{report.place}: {report.detail}", as_json=as_json)
+    if report.state != PlaceState.DONE:
+        raise typer.Exit(Corruption.exit_status)
 
 
 @app.command("drill")

@@ -44,7 +44,7 @@ def erase(
     backups: Annotated[
         list[str] | None,
         typer.Option(
-            "--backups", metavar="PLACE", help="Backups that are told; may be repeated. An app names its own."
+            "--backups", metavar="PLACE", help="Further backups; may be repeated. Those that the home made are known."
         ),
     ] = None,
     key_file: KeyFileOption = None,
@@ -71,13 +71,14 @@ def erase(
     verb = words[0] if words[0] in (VERIFY, SHOW) else None
     subject, value = parse_person(words[1:] if verb else words)
     key, places = KeySource.of(key_file, key_command), backups or ()
+    searched: dict[str, KeySource | None] = dict.fromkeys(places, key)
     if verb == SHOW:
         with opened(home) as log:
             kept = certificate_of(log, subject, value)
         _show(kept, as_json, dry_run=True)
     elif verb == VERIFY:
         with opened(home) as log:
-            report = look_for(log, subject, value, marker or (), folder or ())
+            report = look_for(log, subject, value, marker or (), folder or (), searched)
         write_json(report.to_dict()) if as_json else say(str(report))
         if not report.ok:
             raise typer.Exit(Corruption.exit_status)

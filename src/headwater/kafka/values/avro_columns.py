@@ -28,8 +28,10 @@ class _NotHere(Exception):
     """The records are not for this reader."""
 
 
-def avro_columns(records: Sequence[bytes], schema: Any, columns: pa.Schema) -> list[pa.Array] | None:
+def avro_columns(records: Sequence[bytes], schema: Any, columns: pa.Schema, *, head: int = 0) -> list[pa.Array] | None:
     """The values of some columns, null where the records have no such field; None where fastavro is to read them.
+
+    ``head``: so many bytes, which each has, come before a record.
 
     >>> schema = {"type": "record", "name": "r", "fields": [
     ...     {"name": "n", "type": "long"}, {"name": "s", "type": ["null", "string"]}]}
@@ -39,7 +41,7 @@ def avro_columns(records: Sequence[bytes], schema: Any, columns: pa.Schema) -> l
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         return None
-    reader = _Reader(records)
+    reader = _Reader(records, head)
     found: dict[str, pa.Array] = {}
     try:
         for field in schema["fields"]:
@@ -57,10 +59,10 @@ def avro_columns(records: Sequence[bytes], schema: Any, columns: pa.Schema) -> l
 class _Reader:
     """A cursor for each record."""
 
-    def __init__(self, records: Sequence[bytes]) -> None:
+    def __init__(self, records: Sequence[bytes], head: int) -> None:
         lengths = np.fromiter(map(len, records), np.int64, len(records))
         self.ends = np.cumsum(lengths)
-        self.at = self.ends - lengths
+        self.at = self.ends - lengths + head
         self.bytes = np.frombuffer(b"".join(records) + PADDING, np.uint8)
         self.every = np.arange(len(records))
 
@@ -77,7 +79,7 @@ class _Reader:
         if name in FIXED:
             return self._fixed(rows, FIXED[name], wanted)
         if name == "boolean":
-            return _fitting(pa.array(self._taken(rows, 1)[:, 0] != 0), wanted, kinds.is_boolean)
+            return _fitting(pa.array(self._byte(rows) != 0), wanted, kinds.is_boolean)
         if name == "enum":
             numbers = self._varints(rows)
             if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(kind["symbols"])):
@@ -100,18 +102,27 @@ class _Reader:
 
     def _varints(self, rows: Numbers) -> Numbers:
         """Zigzag numbers of up to ten bytes, seven bits in each."""
-        byte = self._taken(rows, 1)[:, 0]
+        byte = self._byte(rows)
         value = (byte & 0x7F).astype(np.uint64)
         more = np.nonzero(byte & 0x80)[0]
         for place in range(1, VARINT_BYTES_MAX):
             if not len(more):
                 break
-            byte = self._taken(rows[more], 1)[:, 0]
+            byte = self._byte(rows[more])
             value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
             more = more[(byte & 0x80) != 0]
         if len(more):
             raise _NotHere
         return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+
+    def _byte(self, rows: Numbers) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The next byte of each record."""
+        at = self.at[rows]
+        if (at >= self.ends[rows]).any():
+            raise _NotHere
+        self.at[rows] = at + 1
+        byte: np.ndarray[Any, np.dtype[np.uint8]] = self.bytes[at]
+        return byte
 
     def _taken(self, rows: Numbers, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The next bytes of each record, by row."""

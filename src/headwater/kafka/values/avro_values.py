@@ -52,25 +52,26 @@ class AvroRecords:
 
     def columns(self, values: Sequence[bytes], columns: pa.Schema) -> list[pa.Array] | None:
         """The columns of many values; None where they are to be read one by one."""
-        numbers = np.fromiter((int.from_bytes(value[: HEADER.size], "big") for value in values), np.int64, len(values))
-        known = np.unique(numbers).tolist()
-        if any(number >> 32 for number in known) or any(len(value) < HEADER.size for value in values):
-            return None  # the first byte is not zero
+        heads = {value[: HEADER.size] for value in values}
+        if any(len(head) < HEADER.size or head[0] != MAGIC for head in heads):
+            return None
         try:
-            schemas = [self.registry.schema(number) for number in known]
+            schemas = {head: self.registry.schema(HEADER.unpack(head)[1]) for head in heads}
         except RowRefused:  # it is told with its place, one by one
             return None
-        bodies = [value[HEADER.size :] for value in values]
-        if len(known) == 1:
-            return avro_columns(bodies, schemas[0], columns)
+        if len(schemas) == 1:
+            [schema] = schemas.values()
+            return avro_columns(values, schema, columns, head=HEADER.size)
         parts: list[list[pa.Array]] = []
-        for number, schema in zip(known, schemas, strict=True):
-            of = np.nonzero(numbers == number)[0].tolist()
-            found = avro_columns([bodies[place] for place in of], schema, columns)
+        places: list[int] = []
+        for head, schema in schemas.items():
+            of = [place for place, value in enumerate(values) if value.startswith(head)]
+            found = avro_columns([values[place] for place in of], schema, columns, head=HEADER.size)
             if found is None:
                 return None
             parts.append(found)
-        back = pa.array(np.argsort(np.argsort(numbers, kind="stable")))  # from the order of schemas to that of values
+            places += of
+        back = pa.array(np.argsort(places))  # from the order of schemas to that of values
         return [pa.concat_arrays(list(same)).take(back) for same in zip(*parts, strict=True)]
 
     def row(self, value: bytes) -> Row:

@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS segments (   -- sealed segments only; the others are 
     schema_version INTEGER NOT NULL,
     time_min INTEGER, time_max INTEGER,  -- event time, microseconds
     appended_min INTEGER NOT NULL, appended_max INTEGER NOT NULL,
-    compacted INTEGER NOT NULL DEFAULT 0,
+    compacted INTEGER NOT NULL DEFAULT 0, -- 1: compaction was here; 2: an erasure has removed rows; 3: both
     PRIMARY KEY (topic_id, partition, base_offset)
 );
 CREATE TABLE IF NOT EXISTS append_marks (  -- of sealed segments: where appends and cuts end

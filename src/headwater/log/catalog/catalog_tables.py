@@ -6,7 +6,7 @@ What it is: ``TABLES_ABOVE_LOG``, created with the catalog. ``views/state/manife
 ``views/tick/reports.py`` ``tick_reports``,
 ``catalog.py`` ``home_id`` and ``mask_secret``, ``sinks/runner/sink_status.py`` the sinks,
 ``federation/attachments.py`` the attachments,
-``inlets/counters.py`` the inlets, ``upkeep/backup/`` the restores and drills.
+``inlets/counters.py`` the inlets, ``upkeep/backup/`` the restores, drills and places.
 Invariants: ``apps.tick`` names the current row of ``ticks``; the six tables of manifests change in one transaction. A
 home's id never changes. An attachment's address is stored as given: ``${NAME}`` stays a name. Counters of inlets are
 only added to, so several processes may count for one inlet.
@@ -90,6 +90,10 @@ CREATE TABLE IF NOT EXISTS restores (   -- the backups that this home came from,
     backup TEXT NOT NULL,
     token TEXT NOT NULL,                 -- the log that was restored
     restored_us INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS backup_places (  -- see upkeep/backup/backup_places.py
+    address TEXT PRIMARY KEY,
+    pending TEXT                         -- why people are still to be erased from the backups there; NULL: none are
 );
 CREATE TABLE IF NOT EXISTS backup_drills (  -- see upkeep/backup/backup_drill.py
     began_us INTEGER PRIMARY KEY,

@@ -21,6 +21,7 @@ from headwater.log.catalog.catalog import Catalog
 from headwater.log.commits.append_marks import NO_MARKS, AppendMarks
 from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.schema.normalization import WEIGHT
+from headwater.log.storage.checksums import FileFacts
 from headwater.log.storage.sealed_segment import SealedSegment
 from headwater.log.topic_settings import TopicSettings
 
@@ -68,7 +69,7 @@ class Registry:
         self.catalog = catalog
         # By name: the columns that were read, and the row made from them.
         self._known: dict[str, tuple[tuple[object, ...], TopicRow]] = {}
-        self._marks: dict[Path, AppendMarks] = {}  # by file: a compacted segment has another one
+        self._marks = FileFacts[AppendMarks](most=MARKS_KEPT_MAX)  # a compacted segment has another file
 
     def names(self) -> list[str]:
         return [row["name"] for row in self.catalog.read("SELECT name FROM topics ORDER BY name")]
@@ -216,7 +217,7 @@ class Registry:
                         s.time_max,
                         s.appended_min,
                         s.appended_max,
-                        int(s.compacted),
+                        s.stored_flags,
                     ),
                 )
                 place = (topic_id, s.partition, s.base_offset)
@@ -244,16 +245,14 @@ class Registry:
 
     def append_marks(self, topic_id: int, segment: SealedSegment) -> AppendMarks:
         """Where the appends of a sealed segment end."""
-        known = self._marks.get(segment.path)
+        known = self._marks.find(segment.path)
         if known is None:
             rows = self.catalog.read(
                 "SELECT marks FROM append_marks WHERE topic_id = ? AND partition = ? AND base_offset = ?",
                 (topic_id, segment.partition, segment.base_offset),
             )
             known = AppendMarks.unpack(bytes(rows[0]["marks"])) if rows else NO_MARKS
-            if len(self._marks) >= MARKS_KEPT_MAX:
-                self._marks.clear()
-            self._marks[segment.path] = known
+            self._marks.keep(segment.path, known)
         return known
 
     def move_start(self, topic_id: int, partition: int, start: int, gone: Sequence[SealedSegment], now_us: int) -> None:

@@ -12,13 +12,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+if TYPE_CHECKING:
+    from headwater.log.contract import EventTopic
+    from headwater.log.erasure.personal_rows import PersonalRows
+
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Erased(Protocol):
+    """What is to go from rows: what is of some persons, or what is kept no longer (``expired_rows.py``)."""
+
+    def has(self, value: Any) -> bool:
+        """Whether a value of the column that a rule looks at is meant."""
+
+    def found_in(self, column: pa.Array | pa.ChunkedArray) -> Mask:
+        """Which rows are meant, by that column."""
+
+    def rules_of(self, topic: EventTopic) -> PersonalRows | None:
+        """What a topic's declaration says of it; None: nothing."""
 
 
 def person_hash(subject: str, value: str, salt: bytes) -> str:
@@ -48,6 +65,12 @@ class ErasedPeople:
     def of(subject: str, value: str, salt: bytes) -> ErasedPeople:
         """One person, by the id."""
         return ErasedPeople(subject, salt, frozenset({person_hash(subject, value, salt)}), (value,))
+
+    def rules_of(self, topic: EventTopic) -> PersonalRows | None:
+        """What a topic's declaration says of their subject; None when nothing in it is."""
+        from headwater.log.erasure.personal_rows import PersonalRows
+
+        return PersonalRows.of_topic(topic, self.subject)
 
     def has(self, value: Any) -> bool:
         """Whether this id is one of theirs."""

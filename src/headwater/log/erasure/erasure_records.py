@@ -1,7 +1,8 @@
 """Erasure records: who was erased, without saying who.
 
 What it is: ``ErasureRecords``, the catalog's tables ``erasures`` and ``erasures_followed``: for each erased person the
-subject, a salted hash of the id, how far the erasure is, and its certificate; and which apps have followed it.
+subject, a salted hash of the id, how far the erasure is, and its certificate; and which apps have followed it. One
+record is of no person but of the last expiry: what was too old for its purposes, in the same phases.
 Invariants: a record is durable before the first byte is erased, and no id is in it. While a record is in phase
 ``LOG`` ticks stand still; whoever finds nobody at work on it goes on with it. The salt is one per home: one hash of a
 value is compared with all records.
@@ -17,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headwater.log.catalog.catalog import Catalog
-from headwater.log.erasure.erased_people import ErasedPeople, person_hash
+from headwater.log.erasure.erased_people import Erased, ErasedPeople, person_hash
+from headwater.log.erasure.expired_rows import ExpiredRows
 
 TABLES_ERASURES = """
 CREATE TABLE IF NOT EXISTS erasures (
@@ -48,6 +50,7 @@ CREATE TABLE IF NOT EXISTS erasure_sinks (  -- what other systems keep after the
 """
 
 LOG, VIEWS = "log", "views"
+EXPIRY = ""  # the subject of the expiry's record, whose ``hash`` says in JSON what was too old
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class ErasureRecord:
     requested_us: int
     phase: str
     certificate: str | None = None
+
+    @property
+    def erased(self) -> Erased:
+        """The person, or what was too old."""
+        return ExpiredRows.from_json(self.hash) if self.subject == EXPIRY else self.people
 
     @property
     def people(self) -> ErasedPeople:
@@ -103,7 +111,7 @@ class ErasureRecords:
         return _record(row)
 
     def _salt(self) -> bytes:
-        rows = self.catalog.read("SELECT salt FROM erasures ORDER BY id LIMIT 1")
+        rows = self.catalog.read("SELECT salt FROM erasures WHERE subject <> ? ORDER BY id LIMIT 1", (EXPIRY,))
         return bytes(rows[0]["salt"]) if rows else secrets.token_bytes(16)
 
     def find(self, subject: str, value: str) -> ErasureRecord | None:
@@ -112,8 +120,38 @@ class ErasureRecords:
         return next((each for each in found if each.hash == person_hash(subject, value, each.salt)), None)
 
     def all(self) -> list[ErasureRecord]:
-        """Every record, oldest first."""
-        return [_record(row) for row in self.catalog.read("SELECT * FROM erasures ORDER BY id")]
+        """The records of all persons, oldest first."""
+        rows = self.catalog.read("SELECT * FROM erasures WHERE subject <> ? ORDER BY id", (EXPIRY,))
+        return [_record(row) for row in rows]
+
+    def expiry(self) -> ErasureRecord | None:
+        """The record of the last expiry that found something."""
+        rows = self.catalog.read("SELECT * FROM erasures WHERE subject = ?", (EXPIRY,))
+        return _record(rows[0]) if rows else None
+
+    def begin_expiry(self, expired: ExpiredRows, *, now_us: int) -> ErasureRecord:
+        """The record of an expiry, in phase LOG, in place of the one before.
+
+        What some app has not followed of that one is part of this one: times only go on.
+        """
+        before = self.expiry()
+        if before is not None and (before.phase == LOG or not self._all_have_followed(before)):
+            expired = expired.with_topics(ExpiredRows.from_json(before.hash).topics)
+        with self.catalog.write(durable=True) as db:
+            if before is not None:
+                db.execute("DELETE FROM erasures_followed WHERE erasure = ?", (before.id,))
+                db.execute("DELETE FROM erasures WHERE id = ?", (before.id,))
+            db.execute(
+                "INSERT INTO erasures (subject, salt, hash, requested_us, phase) VALUES (?, ?, ?, ?, ?)",
+                (EXPIRY, b"", expired.to_json(), now_us, LOG),
+            )
+        found = self.expiry()
+        assert found is not None
+        return found
+
+    def _all_have_followed(self, record: ErasureRecord) -> bool:
+        apps = self.catalog.read("SELECT name FROM apps")
+        return {row["name"] for row in apps} <= set(self.standing(record))
 
     def in_phase(self, phase: str) -> list[ErasureRecord]:
         """The records in a phase, oldest first."""

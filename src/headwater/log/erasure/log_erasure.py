@@ -21,10 +21,12 @@ import pyarrow as pa
 
 from headwater.errors import Misuse
 from headwater.hints import suggestion
-from headwater.log.erasure.erased_people import ErasedPeople
+from headwater.log.erasure.erased_people import Erased, ErasedPeople
 from headwater.log.erasure.erasure_records import LOG, ErasureRecord, ErasureRecords
-from headwater.log.erasure.personal_rows import ERASED_REASON, PersonalRows, rows_of
-from headwater.log.erasure.segment_erasure import ErasedPartition, erase_partition, find_in_partition
+from headwater.log.erasure.expired_rows import ExpiredRows
+from headwater.log.erasure.personal_rows import ERASED_REASON, PersonalRows, rules_with_copies
+from headwater.log.erasure.purposes import Purposes
+from headwater.log.erasure.segment_erasure import Clean, ErasedPartition, erase_partition, find_in_partition
 from headwater.log.storage.locks import FileLock
 
 if TYPE_CHECKING:
@@ -57,15 +59,16 @@ class LogErasure:
     [None, 'b']
     """
 
-    def __init__(self, log: Log, people: ErasedPeople) -> None:
+    def __init__(self, log: Log, people: Erased, clean: Clean | None = None) -> None:
         self.log = log
         self.people = people
+        self.clean = clean  # of a home unpacked from a backup, see ``erase_partition``
 
     def topics(self) -> Iterator[tuple[Topic, list[PersonalRows]]]:
-        """The topics with personal columns of the subject, or with copies of such rows."""
+        """The topics with personal columns that are meant, or with copies of such rows."""
         every = self.log.topics()
         for topic in every:
-            rules = rows_of(topic, self.people.subject, every)
+            rules = rules_with_copies(topic, self.people.rules_of, every)
             if rules:
                 yield topic, rules
 
@@ -86,7 +89,7 @@ class LogErasure:
         for topic, rules in self.topics():
             done = ErasedPartition()
             for number in range(topic.settings.partitions):
-                done += erase_partition(topic, number, rules, self.people)
+                done += erase_partition(topic, number, rules, self.people, self.clean)
             found.append(ErasedTopic(topic.name, not topic.privacy, done))
         self.log.catalog.vacuum()
         return found
@@ -94,7 +97,7 @@ class LogErasure:
     def _letters_in_catalog(self) -> None:
         """Dead letters that are not in their topics yet."""
         catalog = self.log.catalog
-        rules = {topic.name: PersonalRows.of_topic(topic, self.people.subject) for topic in self.log.topics()}
+        rules = {topic.name: self.people.rules_of(topic) for topic in self.log.topics()}
         rows = catalog.read(
             "SELECT d.*, t.name AS topic FROM dead_letters d JOIN groups g ON g.id = d.group_id "
             "JOIN topics t ON t.id = g.topic_id"
@@ -196,16 +199,26 @@ def resume(log: Log) -> bool:
 
 
 def end_begun(log: Log) -> list[ErasedTopic]:
-    """End the erasures that were begun; what was found. The caller has the right to work."""
+    """End the erasures that were begun, and let purposes end that this home never looked at; what was found.
+
+    A home that was restored never did: so what had ended does not come back. The caller has the right to work.
+    """
+    from headwater.log.erasure.log_expiry import expire_first
+
+    return [*end_records(log), *expire_first(log)]
+
+
+def end_records(log: Log) -> list[ErasedTopic]:
+    """End the erasures that were begun; what was found."""
     records, found = ErasureRecords(log.catalog), list[ErasedTopic]()
     for record in records.in_phase(LOG):
-        found += LogErasure(log, record.people).run()
+        found += LogErasure(log, record.erased).run()
         records.finish_log(record)
     return found
 
 
 class KeptOut:
-    """Rows of people who were erased, which a capture brings again: they are not let in.
+    """Rows of people who were erased, or too old ones, which a capture brings again: they are not let in, or blanked.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -219,6 +232,7 @@ class KeptOut:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.records = ErasureRecords(topic.log.catalog)
+        self.purposes = Purposes(topic.log.catalog)
 
     def without(self, batch: pa.RecordBatch, deleted: pa.Array | None) -> tuple[pa.RecordBatch, pa.Array | None]:
         """The rows without what was erased, with the mark of each."""
@@ -230,6 +244,10 @@ class KeptOut:
                 batch = erased.rows
                 if deleted is not None and erased.kept is not None:
                     deleted = deleted.filter(pa.array(erased.kept))
+        expired = ExpiredRows.at(self.topic.log.clock.now_us(), self.purposes.all().values())
+        ended = expired.rules_of(self.topic)
+        if ended is not None:
+            batch = ended.erase(batch, expired).rows
         return batch, deleted
 
 

@@ -13,14 +13,14 @@ Read next: ``segment_erasure.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from headwater.log.erasure.erased_people import ErasedPeople, Mask
+from headwater.log.erasure.erased_people import Erased, Mask
 from headwater.log.groups.dead_letters import SCHEMA as LETTERS
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class PersonalRows:
     >>> from headwater.log.table import declare_table
     >>> declared = {"id": hw.Personal("user_id"), "name": hw.Personal("user_id", by="id")}
     >>> topic = hw.Log(tempfile.mkdtemp()).topic("visits", "id BIGINT, name STRING, page STRING", privacy=declared)
+    >>> from headwater.log.erasure.erased_people import ErasedPeople
     >>> people = ErasedPeople.of("user_id", "7", b"salt")
     >>> rows = pa.record_batch({"id": [7, 8], "name": ["Ada", "Bob"], "page": ["a", "b"]})
     >>> PersonalRows.of_topic(topic, "user_id").erase(rows, people).rows.to_pylist()
@@ -93,33 +94,33 @@ class PersonalRows:
 
     def of_letters(self, topic: str) -> PersonalRows:
         """The same rules for dead letters of a topic."""
-        return PersonalRows(self.rules, self.strict, (topic,))
+        return type(self)(self.rules, self.strict, (topic,))
 
     def of_copies(self, schema: pa.Schema) -> PersonalRows | None:
         """The same rules for a topic with copies of the rows; None when it has none of their columns."""
         rules = [
-            PersonalRule(rule.by, tuple(name for name in rule.columns if name in schema.names), removes=False)
+            replace(rule, columns=tuple(name for name in rule.columns if name in schema.names), removes=False)
             for rule in self.rules
             if rule.by in schema.names
         ]
-        return PersonalRows(rules, (field.name for field in schema if not field.nullable)) if rules else None
+        return type(self)(rules, (field.name for field in schema if not field.nullable)) if rules else None
 
     @property
     def read_columns(self) -> tuple[str, ...]:
         """The columns that tell whose a row is."""
         return ("topic", "row") if self.letters_of else tuple(dict.fromkeys(rule.by for rule in self.rules))
 
-    def found_in(self, batch: pa.RecordBatch, people: ErasedPeople) -> Mask:
+    def found_in(self, batch: pa.RecordBatch, people: Erased) -> Mask:
         """Which rows are the people's."""
         if self.letters_of:
             return self._letters_found(batch, people)
         found = np.zeros(batch.num_rows, np.bool_)
         for rule in self.rules:
             if rule.by in batch.schema.names:
-                found |= people.found_in(batch.column(rule.by))
+                found |= self._found_by(rule, batch, people)
         return found
 
-    def erase(self, batch: pa.RecordBatch, people: ErasedPeople) -> ErasedBatch:
+    def erase(self, batch: pa.RecordBatch, people: Erased) -> ErasedBatch:
         """The batch without what is the people's."""
         found = self.found_in(batch, people)
         if not found.any():
@@ -130,7 +131,7 @@ class PersonalRows:
         for rule in self.rules:
             if rule.by not in batch.schema.names:
                 continue
-            theirs = people.found_in(batch.column(rule.by))
+            theirs = self._found_by(rule, batch, people)
             if rule.removes:
                 kept &= ~theirs
             for name in rule.columns:
@@ -140,26 +141,34 @@ class PersonalRows:
         rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
         return ErasedBatch(rows, None, found) if kept.all() else ErasedBatch(rows.filter(pa.array(kept)), kept, found)
 
-    def touched(self, batch: pa.RecordBatch, people: ErasedPeople) -> list[tuple[tuple[str, ...], Mask]]:
+    def touched(self, batch: pa.RecordBatch, people: Erased) -> list[tuple[tuple[str, ...], Mask]]:
         """Which columns ``erase`` changes, each with the rows in which it does."""
         if self.letters_of:
             return [(("row", "reason"), self._letters_found(batch, people))]
         rules = [rule for rule in self.rules if rule.by in batch.schema.names]
-        return [(rule.columns, people.found_in(batch.column(rule.by))) for rule in rules]
+        return [(rule.columns, self._found_by(rule, batch, people)) for rule in rules]
+
+    def _found_by(self, rule: PersonalRule, batch: pa.RecordBatch, people: Erased) -> Mask:
+        """Which rows have something in a rule's columns that is to go."""
+        return people.found_in(batch.column(rule.by))
+
+    def _named_by(self, rule: PersonalRule, values: Mapping[str, Any], people: Erased) -> bool:
+        """The same of one row as JSON."""
+        return people.has(values.get(rule.by))
 
     # Dead letters: rows as JSON
 
-    def _letters_found(self, batch: pa.RecordBatch, people: ErasedPeople) -> Mask:
+    def _letters_found(self, batch: pa.RecordBatch, people: Erased) -> Mask:
         letters = zip(batch.column("topic").to_pylist(), batch.column("row").to_pylist(), strict=True)
         return np.array([self._is_theirs(topic, row, people) for topic, row in letters], np.bool_)
 
-    def _is_theirs(self, topic: str, row: str | None, people: ErasedPeople) -> bool:
+    def _is_theirs(self, topic: str, row: str | None, people: Erased) -> bool:
         if topic not in self.letters_of or row is None:
             return False
         values = json.loads(row)
-        return any(people.has(values.get(rule.by)) for rule in self.rules)
+        return any(self._named_by(rule, values, people) for rule in self.rules)
 
-    def _letters_erased(self, batch: pa.RecordBatch, found: Mask, people: ErasedPeople) -> pa.RecordBatch:
+    def _letters_erased(self, batch: pa.RecordBatch, found: Mask, people: Erased) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         rows = columns["row"].to_pylist()
         for place in np.flatnonzero(found).tolist():
@@ -173,25 +182,32 @@ class PersonalRows:
             )
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
 
-    def letter_row(self, row: str, people: ErasedPeople) -> str:
+    def letter_row(self, row: str, people: Erased) -> str:
         """The JSON of a letter's row without what is the people's."""
         values = json.loads(row)
         for rule in self.rules:
-            if people.has(values.get(rule.by)):
+            if self._named_by(rule, values, people):
                 values = {name: None if name in rule.columns else value for name, value in values.items()}
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def rows_of(topic: EventTopic, subject: str, every: Iterable[EventTopic]) -> list[PersonalRows]:
     """The rules of a topic for a subject: its own, or of the topics whose rows it has copies of; few or none."""
-    own = PersonalRows.of_topic(topic, subject)
+    return rules_with_copies(topic, lambda each: PersonalRows.of_topic(each, subject), every)
+
+
+def rules_with_copies(
+    topic: EventTopic, rules_of: Callable[[EventTopic], PersonalRows | None], every: Iterable[EventTopic]
+) -> list[PersonalRows]:
+    """The rules of a topic, or of the topics whose rows it has copies of; ``rules_of``: a topic's own."""
+    own = rules_of(topic)
     if own is not None:
         return [own]
     found: list[PersonalRows] = []
     letters = topic.schema.names == LETTERS.names and topic.name.endswith(".dead")
     late = topic.name.endswith(LATE) or f"{LATE}." in topic.name
     for other in every if letters or late else ():
-        rules = PersonalRows.of_topic(other, subject)
+        rules = rules_of(other)
         if rules is None:
             continue
         if letters and topic.name.startswith(f"{other.name}."):

@@ -14,7 +14,7 @@ Read next: ``log_erasure.py``; ``log/maintenance/compaction.py`` rewrites in the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import Conflict
-from headwater.log.erasure.erased_people import ErasedPeople
+from headwater.log.erasure.erased_people import Erased
 from headwater.log.erasure.personal_rows import PersonalRows
 from headwater.log.maintenance.compaction import next_suffix
 from headwater.log.maintenance.removal_pin import is_held
@@ -41,6 +41,8 @@ from headwater.log.storage.sealed_segment import SealedSegment, appended_of, off
 
 if TYPE_CHECKING:
     from headwater.log.topic import Topic
+
+Clean = Callable[[SealedSegment], bool]
 
 ROUNDS_MAX = 10  # a writer may append rows of the person meanwhile
 
@@ -63,13 +65,13 @@ class ErasedPartition:
         )
 
 
-def find_in_partition(topic: Topic, number: int, rules: Sequence[PersonalRows], people: ErasedPeople) -> int:
+def find_in_partition(topic: Topic, number: int, rules: Sequence[PersonalRows], people: Erased) -> int:
     """How many rows of a partition are the people's."""
     return sum(_count_between(topic, number, each, people, None, None) for each in rules)
 
 
 def _count_between(
-    topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople, start: int | None, stop: int | None
+    topic: Topic, number: int, rules: PersonalRows, people: Erased, start: int | None, stop: int | None
 ) -> int:
     begin = topic.start_offsets()[number] if start is None else start
     found = 0
@@ -78,15 +80,27 @@ def _count_between(
     return found
 
 
-def erase_partition(topic: Topic, number: int, rules: Sequence[PersonalRows], people: ErasedPeople) -> ErasedPartition:
-    """Rewrite what holds the people. ``Conflict`` while a backup copies files of the home."""
+def erase_partition(
+    topic: Topic, number: int, rules: Sequence[PersonalRows], people: Erased, clean: Clean | None = None
+) -> ErasedPartition:
+    """Rewrite what holds the people. ``Conflict`` while a backup copies files of the home.
+
+    ``clean``: the home was unpacked from a backup; segments of which it is True hold nobody and are not there, and the
+    archive is not of this home.
+    """
     total = ErasedPartition()
     for each in rules:
-        total += _erase(topic, number, each, people)
+        total += _erase(topic, number, each, people, clean)
     return total
 
 
-def _erase(topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople) -> ErasedPartition:
+def find_in_sealed(segment: SealedSegment, rules: PersonalRows, people: Erased) -> int:
+    """How many rows of a sealed segment are the people's."""
+    chunks = segment.read(segment.base_offset, segment.next_offset, rules.read_columns)
+    return sum(int(rules.found_in(chunk.batch, people).sum()) for chunk in chunks)
+
+
+def _erase(topic: Topic, number: int, rules: PersonalRows, people: Erased, clean: Clean | None) -> ErasedPartition:
     topic.refresh()
     for _ in range(ROUNDS_MAX):
         end = layout_of(topic, number).sealed_end
@@ -113,8 +127,9 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople)
         checkpoint_sealed(topic, number)  # of the rows as they are, before some change
         rewriting = _Rewriting(topic, number, directory, rules, people)
         for segment in layout_of(topic, number).sealed:
-            rewriting.segment(segment)
-        if topic.settings.archive is not None:
+            if clean is None or not clean(segment):
+                rewriting.segment(segment)
+        if topic.settings.archive is not None and clean is None:
             for path in sorted(archive_directory(topic, number).glob("*.parquet*")):
                 rewriting.archived(path)
     return rewriting.done
@@ -123,7 +138,7 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: ErasedPeople)
 class _Rewriting:
     """One run over one partition. The caller holds the maintenance lock."""
 
-    def __init__(self, topic: Topic, number: int, directory: Path, rules: PersonalRows, people: ErasedPeople) -> None:
+    def __init__(self, topic: Topic, number: int, directory: Path, rules: PersonalRows, people: Erased) -> None:
         self.topic = topic
         self.number = number
         self.directory = directory
@@ -136,10 +151,7 @@ class _Rewriting:
 
     def segment(self, old: SealedSegment) -> None:
         """Rewrite a segment, if it has rows of the people."""
-        rows = sum(
-            int(self.rules.found_in(chunk.batch, self.people).sum())
-            for chunk in old.read(old.base_offset, old.next_offset, self.rules.read_columns)
-        )
+        rows = find_in_sealed(old, self.rules, self.people)
         if not rows:
             return
         log = self.topic.log
@@ -155,7 +167,8 @@ class _Rewriting:
             event_time=self.row.settings.event_time,
             files=log.files,
             suffix=next_suffix([old]),
-            compacted=old.compacted or any(rule.removes for rule in self.rules.rules),  # may have gaps
+            compacted=old.compacted,
+            gaps=old.gaps or any(rule.removes for rule in self.rules.rules),
             metadata=old.has_metadata,
         )
         marks = log.registry.append_marks(self.topic.id, old)

@@ -37,8 +37,8 @@ class AuditEntry:
     """Something that somebody did.
 
     ``action``: "read" (personal columns were shown), "rights" (of a server's key), "settings" (of a topic), "erase",
-    "backup" or "restore". ``who``: the name of a server's key, or of the machine's user. ``relation``: the view or
-    topic, an erasure's subject, or the key whose rights are told. ``detail``: by which way, or the rights.
+    "expire", "backup" or "restore". ``who``: the name of a server's key, or of the machine's user. ``relation``: the
+    view or topic, an erasure's subject, or the key whose rights are told. ``detail``: by which way, or the rights.
     """
 
     action: str

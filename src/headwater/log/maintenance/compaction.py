@@ -12,7 +12,6 @@ Not here: Arrow segments (sealed first), the choice of partitions (``maintenance
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from headwater.log.proof.checkpoints import checkpoint_sealed
 from headwater.log.proof.proof_release import ProofRelease
 from headwater.log.schema.evolution import conform
 from headwater.log.storage.active_segment import FrameRange
+from headwater.log.storage.checksums import FileFacts
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
 from headwater.log.storage.sealed_segment import SealedSegment, appended_of, producer_of, write_sealed
@@ -42,6 +42,8 @@ Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
 DIRTY_RATIO = 0.5  # share of sealed rows added since the last compaction that triggers one
 SAVED_FILES_MIN = 8  # this many fewer files trigger one too
+
+_first_tombstones_us = FileFacts[int](most=4096)  # of sealed segments
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,17 @@ def worthwhile(segments: Sequence[SealedSegment], segment_bytes_max: int, oldest
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def _first_tombstone_us(segment: SealedSegment) -> int:
     """The append time of a segment's oldest tombstone, far in the future without one. Its file never changes."""
+    known = _first_tombstones_us.find(segment.path)
+    if known is not None:
+        return known
     oldest = 2**62
     for chunk in segment.read(segment.base_offset, segment.next_offset, ["_deleted", "_appended_at"]):
         marked = appended_of(chunk).cast(pa.int64()).filter(chunk.batch.column("_deleted"))
         if len(marked):
             oldest = min(oldest, pc.min(marked).as_py())
+    _first_tombstones_us.keep(segment.path, oldest)
     return oldest
 
 

@@ -19,7 +19,7 @@ from headwater.log.commits.sequence_ranges import SequenceRanges
 from headwater.log.maintenance.removal_pin import is_held
 from headwater.log.proof.checkpoints import Checkpoints, checkpoint_sealed
 from headwater.log.proof.commitment_file import SUFFIX
-from headwater.log.storage.active_segment import ArrowSegment, arrow_bases
+from headwater.log.storage.active_segment import ArrowSegment, arrow_bases, segment_name
 from headwater.log.storage.framing import stored_schema
 from headwater.log.storage.partition_layout import layout_of, maintenance_lock, partition_directory
 from headwater.log.storage.sealed_segment import write_sealed
@@ -49,12 +49,9 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
         for base in bases:
             if at_most is not None and sealed >= at_most:
                 break
-            try:
-                segment = ArrowSegment(directory, base)
-            except FileNotFoundError:
-                if base == bases[-1]:
-                    break  # the active one: its data file was just made, and its index will be
-                raise
+            segment = _opened(directory, base, newest=base == bases[-1])
+            if segment is None:
+                break
             try:
                 if segment.next_base is None:
                     break  # the active one
@@ -63,6 +60,20 @@ def seal_partition(topic: Topic, number: int, *, at_most: int | None = None) -> 
                 segment.close()
         checkpoint_sealed(topic, number)
     return sealed
+
+
+def _opened(directory: Path, base: int, *, newest: bool) -> ArrowSegment | None:
+    """A segment; None while a writer is making the newest one: the header of its index is written last."""
+    for last in (False, True):
+        try:
+            return ArrowSegment(directory, base)
+        except (FileNotFoundError, CorruptSegment):
+            index = directory / f"{segment_name(base)}.index"
+            if newest and (not index.exists() or not index.stat().st_size):
+                return None
+            if last or not newest:
+                raise
+    return None
 
 
 def seal_closed(topic: Topic, number: int, *, wait: bool, stopping: Callable[[], bool] = never) -> int:

@@ -11,7 +11,7 @@ Read next: ``log/topic_declaration.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
@@ -33,8 +33,8 @@ class Personal:
     """A column that says something of a person.
 
     ``subject`` is the kind of the person's id, one word over all topics; ``by`` the column of the same row that holds
-    the id. ``purpose`` says what it is kept for. ``mask`` is what readers without the right get instead: a keyed
-    ``"hash"``, which is the same for equal values; ``"redact"``, the text ``***``; or ``"null"``.
+    the id. ``purpose`` says what it is kept for, one word or several. ``mask`` is what readers without the right get
+    instead: a keyed ``"hash"``, which is the same for equal values; ``"redact"``, the text ``***``; or ``"null"``.
 
     >>> Personal("user_id", by="id", purpose="billing", mask="hash")
     Personal(subject='user_id', by='id', purpose='billing', mask='hash')
@@ -47,21 +47,37 @@ class Personal:
 
     subject: str
     by: str | None = None
-    purpose: str | None = None
+    purpose: str | tuple[str, ...] | None = None
     mask: Mask | None = None
 
     def __init__(
-        self, subject: str, *, by: str | None = None, purpose: str | None = None, mask: Mask | None = None
+        self,
+        subject: str,
+        *,
+        by: str | None = None,
+        purpose: str | Sequence[str] | None = None,
+        mask: Mask | None = None,
     ) -> None:
+        if purpose is not None and not isinstance(purpose, str):
+            purpose = purpose[0] if len(purpose) == 1 else tuple(purpose) or None
         for name, value in (("subject", subject), ("by", by), ("purpose", purpose), ("mask", mask)):
             object.__setattr__(self, name, value)
-        for name, value in (("subject", subject), ("purpose", purpose)):
-            if (value is not None or name == "subject") and not (isinstance(value, str) and WORD.fullmatch(value)):
+        for name, value in (("subject", subject), *(("purpose", each) for each in self.purposes)):
+            if not (isinstance(value, str) and WORD.fullmatch(value)):
                 raise InvalidDeclaration(
                     f"{name} cannot be {value!r}", hint='Use one word, as in "user_id" or "shipping".'
                 )
         if mask is not None and mask not in MASKS:
             raise InvalidDeclaration(f"mask cannot be {mask!r}", hint=f"Use one of: {', '.join(MASKS)}.")
+
+    @property
+    def purposes(self) -> tuple[str, ...]:
+        """What it is kept for: no word, one or several.
+
+        >>> Personal("user_id", purpose=["billing", "shipping"]).purposes, Personal("user_id").purposes
+        (('billing', 'shipping'), ())
+        """
+        return self.purpose if isinstance(self.purpose, tuple) else () if self.purpose is None else (self.purpose,)
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Personal:

@@ -1,7 +1,8 @@
 """Framing: a batch of rows as the frames that a segment stores.
 
 What it is: ``stored_schema``, the columns of a segment; ``frames_of`` adds the tombstone marks, cuts large batches,
-notes each frame's event times, and puts event metadata, where there is some, after the rows.
+notes each frame's event times, and puts event metadata, where there is some, after the rows; ``StoredRow``, a row whose
+bytes are made already.
 Invariants: the rows of one append stay together (each frame but the last says that the next one continues it); a stored
 sequence is the caller's times ``CHUNKS_PER_SEQUENCE``, plus the frame's number.
 Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``). Read next: ``active_segment.py``.
@@ -10,6 +11,7 @@ Not here: writing frames (``active_segment.py``), routing (``topic_appender.py``
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,6 +24,23 @@ from headwater.log.storage.sealed_segment import time_range
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One row in the bytes of a frame already, of a topic with an event time and without a key."""
+
+    payload: pa.Buffer
+    schema: pa.Schema  # the topic's own object, so that it need not be compared
+    moment_us: int
+
+    def batch(self) -> pa.RecordBatch:
+        """The row as a batch, where the topic has other columns by now."""
+        return pa.ipc.read_record_batch(self.payload, self.schema)
+
+    def frame(self) -> Frame:
+        """The row as an append of its own."""
+        return Frame(self.payload, 1, 0, 0, self.moment_us, self.moment_us)
 
 
 def frames_of(

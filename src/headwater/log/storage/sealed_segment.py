@@ -33,6 +33,7 @@ from headwater.log.storage.files import Files, translated
 from headwater.log.storage.frame_index import NO_TIME_MAX, NO_TIME_MIN
 
 ROW_GROUP_ROWS = 131_072
+COMPACTED, GAPS = 1, 2  # flags in the catalog
 APPENDED_TYPE = pa.timestamp("us", tz="UTC")
 SYSTEM_COLUMNS = ("_offset", "_appended_at", "_producer")
 NOT_STORED = frozenset({*SYSTEM_COLUMNS, *METADATA_COLUMNS})  # read by themselves, beside the stored columns
@@ -54,13 +55,21 @@ class SealedSegment:
     time_max: int | None
     appended_min: int
     appended_max: int
-    compacted: bool
+    compacted: bool  # of keys that changed later older rows may be gone
+    gaps: bool = False  # rows of erased people may be gone
 
     @staticmethod
     def of(row: sqlite3.Row, directory: Path) -> SealedSegment:
         """The segment that a catalog row describes."""
         fields = {name: row[name] for name in row.keys() if name not in ("topic_id", "file", "compacted")}  # noqa: SIM118
-        return SealedSegment(path=directory / row["file"], compacted=bool(row["compacted"]), **fields)
+        compacted = bool(row["compacted"] & COMPACTED)
+        gaps = bool(row["compacted"] & GAPS)
+        return SealedSegment(path=directory / row["file"], compacted=compacted, gaps=gaps, **fields)
+
+    @property
+    def stored_flags(self) -> int:
+        """What the catalog's column ``compacted`` says."""
+        return COMPACTED * self.compacted | GAPS * self.gaps
 
     def read(
         self, start: int, stop: int, columns: Sequence[str] | None, *, verified: bool = True
@@ -134,6 +143,7 @@ def write_sealed(
     files: Files,
     suffix: str = "",
     compacted: bool = False,
+    gaps: bool = False,
     metadata: bool = False,
 ) -> SealedSegment:
     """Write the chunks as one Parquet file, synced and under its final name, but not yet in the catalog.
@@ -206,6 +216,7 @@ def write_sealed(
         sums.appended_min,
         sums.appended_max,
         compacted,
+        gaps,
     )
 
 

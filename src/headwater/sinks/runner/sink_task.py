@@ -247,7 +247,7 @@ class SinkTask:
             try:
                 target = self._opened(head)
                 if self.sink.copy_replaces:
-                    self._fill(target, "a person was erased")
+                    self._fill(target, "something was erased")
                 return target.forget()
             except HeadwaterError as error:
                 return Leftover(f"it did not answer: {error.message}")

@@ -20,6 +20,7 @@ from headwater.log.maintenance.sealing import seal_closed
 from headwater.log.proof.checkpoints import Checkpoints
 from headwater.log.topic import Topic
 from headwater.upkeep.audit.partition_audit import AuditDifference, PartitionAudit, audit_partition
+from headwater.upkeep.audit.row_proof import check_proof, prove_growth
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,13 @@ class LogAudit:
         }
 
 
-def audit_log(log: Log, names: Sequence[str] = (), noted: Iterable[Mapping[str, Any]] = ()) -> LogAudit:
+def audit_log(
+    log: Log, names: Sequence[str] = (), noted: Iterable[Mapping[str, Any]] = (), *, refused: Iterable[str] = ()
+) -> LogAudit:
     """Compare topics; all with proofs when none are named. ``noted``: checkpoints as ``checkpoints_of`` told them.
+
+    Of each that was noted it is proven that the present one continues it. ``refused``: origins of notes that their key
+    has not signed.
 
     >>> import headwater as hw, tempfile
     >>> log = hw.Log(tempfile.mkdtemp())
@@ -64,7 +70,11 @@ def audit_log(log: Log, names: Sequence[str] = (), noted: Iterable[Mapping[str, 
     """
     topics = proven_topics(log, names)
     partitions = [audit_partition(topic, p) for topic in topics for p in range(topic.settings.partitions)]
-    return LogAudit(tuple(partitions), tuple(_compare_noted(log, noted)))
+    unsigned = [
+        AuditDifference("noted", origin, 0, None, 0, str(log.catalog.path), "the note is not signed with this key")
+        for origin in refused
+    ]
+    return LogAudit(tuple(partitions), (*_compare_noted(log, noted), *unsigned))
 
 
 def proven_topics(log: Log, names: Sequence[str] = ()) -> list[Topic]:
@@ -99,6 +109,12 @@ def checkpoints_of(log: Log, names: Sequence[str] = (), *, seal: bool = False) -
     return found
 
 
+def _continues(topic: Topic, number: int, size: int, root: str) -> bool:
+    """Whether a proof of growth from a root that was noted holds against the present one."""
+    proof = prove_growth(topic, number, size)
+    return check_proof(proof, proof["root"], old_root=root).ok
+
+
 def _compare_noted(log: Log, noted: Iterable[Mapping[str, Any]]) -> list[AuditDifference]:
     found = []
     for each in noted:
@@ -123,6 +139,8 @@ def _compare_noted(log: Log, noted: Iterable[Mapping[str, Any]]) -> list[AuditDi
             message = f"a checkpoint of {size} rows was noted, and is not there"
         elif roots[size] != root:
             message = f"the root of the first {size} rows was {root}, and is {roots[size]}"
+        elif size and not _continues(log.get_topic(name), number, size, root):
+            message = f"the present checkpoint is not shown to continue the one of {size} rows"
         else:
             continue
         found.append(AuditDifference("noted", name, number, None, 0, str(log.catalog.path), message))

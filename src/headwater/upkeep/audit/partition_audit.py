@@ -296,7 +296,8 @@ class _Work:
     def _check_removals(self) -> None:
         """Salts that are gone where nothing takes rows away."""
         gone, settings = self.found.removed + self.found.erased, self.topic.settings
-        if not gone or settings.compact or ErasureRecords(self.topic.log.catalog).all():
+        records = ErasureRecords(self.topic.log.catalog)
+        if not gone or settings.compact or records.all() or records.expiry() is not None:
             return
         message = f"{gone} rows pass for erased, and nobody was ever erased here"
         self._differs("removed", None, gone, message, self.directory)

@@ -3,8 +3,9 @@
 What it is: ``BackupManifest``, one object of the repository: the cut, the topics, and every file of the home with the
 objects that its bytes are in.
 Invariants: a manifest begins with the checksum of its text, so that a damaged one is noticed; it is created once, after
-every object that it names, and never changed. An object's name has the checksum of its bytes, so that two backups that
-name the same object mean the same bytes.
+every object that it names, and never changed: an erasure creates a further revision of a backup, and then removes the
+one before. An object's name has the checksum of its bytes, so that two backups that name the same object mean the same
+bytes.
 Not here: writing (``backup_writer.py``), listing and reading (``backup_repository.py``).
 Read next: ``backup_writer.py``.
 """
@@ -24,7 +25,7 @@ from headwater.clock import format_us
 from headwater.errors import BackupDamaged, NewerFormat
 from headwater.log.token import Token
 
-FORMAT = 1
+FORMAT = 2  # 1: without revisions
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,18 @@ class BackupManifest:
     written_objects: int  # by this backup; the others were there
     written_bytes: int
     finished_us: int = 0
+    revision: int = 0  # an erasure has written it anew, in the turn of this number
     format: int = field(default=FORMAT)
 
     @property
     def token(self) -> Token:
         """The log that it holds, as a token."""
         return Token({name: topic.end for name, topic in self.topics.items()})
+
+    @property
+    def claim(self) -> dict[str, int]:
+        """What tells a restore of it from one of another revision."""
+        return {"revision": self.revision} if self.revision else {}
 
     @property
     def size(self) -> int:

@@ -3,6 +3,7 @@
 What it is: ``BackupRepository`` lists and reads manifests, reads objects, and verifies every byte.
 
     backups/20261118T155812.123456-ab12cd.json       a backup: its manifest, created last
+    backups/20261118T155812.123456-ab12cd~9.json     the same after an erasure: the highest number counts
     objects/segments/000003-orders/0/….parquet.CHECKSUM     a sealed segment
     objects/tails/000003-orders/0/….arrow/START-CHECKSUM    a piece of an Arrow segment
     objects/runs/shop/revenue-0f3a…/….parquet.CHECKSUM      a run of a view's state
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,12 +40,14 @@ from headwater.objects.object_address import ObjectAddress
 from headwater.objects.object_store import ObjectStore
 from headwater.upkeep.backup.backup_manifest import BackupManifest, StoredPiece
 from headwater.upkeep.backup.encrypted_store import EncryptedStore, opened_store
-from headwater.upkeep.backup.repository_turn import RepositoryTurn
+from headwater.upkeep.backup.repository_turn import GIVEN_UP, RepositoryTurn
 
 BACKUPS = "backups/"
 OBJECTS = "objects/"
 REMOVALS = "removals/"
+MANIFEST_NAME = re.compile(r"backups/([^~/]+)(?:~(\d+))?\.json")
 THREADS = 4  # requests at the same time
+READS_MAX = 3  # of a manifest: an erasure may replace it
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -114,26 +118,40 @@ class BackupRepository:
 
     def ids(self) -> list[str]:
         """The ids of all backups, oldest first."""
-        found = (each.name.removeprefix(BACKUPS) for each in self.store.list(BACKUPS))
-        return sorted(name.removesuffix(".json") for name in found if name.endswith(".json"))
+        return sorted(self._revisions())
+
+    def _revisions(self) -> dict[str, list[str]]:
+        """The names of the manifests of each backup, the one that counts last."""
+        found: dict[str, dict[int, str]] = {}
+        for each in self.store.list(BACKUPS):
+            form = MANIFEST_NAME.fullmatch(each.name)
+            if form is None or (each.bytes == len(GIVEN_UP) and self.store.get(each.name) == GIVEN_UP):
+                continue
+            found.setdefault(form[1], {})[int(form[2] or 0)] = each.name
+        return {backup: [names[number] for number in sorted(names)] for backup, names in found.items()}
 
     def manifest(self, backup: str) -> BackupManifest:
         """A backup by its id, or by the beginning of it."""
-        data = self.store.get(_name(backup))
-        if data is None:
-            known = self.ids()
-            fitting = [each for each in known if each.startswith(backup)]
-            if len(fitting) == 1:
-                return self.manifest(fitting[0])
-            raise NotBackedUp(
-                f"there is no backup {backup!r} at {self.shown}",
-                hint=suggestion(backup, known) or "headwater backup ls lists them.",
-            )
-        return BackupManifest.from_bytes(backup, data)
+        for _ in range(READS_MAX):
+            known = self._revisions()
+            fitting = [backup] if backup in known else [each for each in known if each.startswith(backup)]
+            if len(fitting) != 1:
+                break
+            data = self.store.get(known[fitting[0]][-1])
+            if data is not None:  # else an erasure has just replaced it
+                return BackupManifest.from_bytes(fitting[0], data)
+        raise NotBackedUp(
+            f"there is no backup {backup!r} at {self.shown}",
+            hint=suggestion(backup, sorted(known)) or "headwater backup ls lists them.",
+        )
 
     def manifests(self) -> list[BackupManifest]:
-        """Every backup that can be read, oldest first."""
-        return [self.manifest(backup) for backup in self.ids()]
+        """Every backup, oldest first; ``BackupDamaged`` when one cannot be read."""
+        found = []
+        for backup, names in sorted(self._revisions().items()):
+            data = self.store.get(names[-1])
+            found.append(self.manifest(backup) if data is None else BackupManifest.from_bytes(backup, data))
+        return found
 
     def newest(self) -> BackupManifest:
         """The newest backup; ``NotBackedUp`` when there is none."""
@@ -142,11 +160,29 @@ class BackupRepository:
             raise NotBackedUp(f"there is no backup at {self.shown}", hint="headwater backup create --to makes one.")
         return self.manifest(known[-1])
 
-    def commit(self, manifest: BackupManifest) -> None:
-        """Make a backup count, after all of its objects."""
-        data = manifest.to_bytes()
-        if not self.store.create(_name(manifest.id), data) and self.store.get(_name(manifest.id)) != data:
-            raise BackupRefused(f"there is another backup {manifest.id} at {self.shown}")
+    def commit(self, manifest: BackupManifest, turn: RepositoryTurn) -> None:
+        """Make a backup count, or another revision of it, after all of its objects."""
+        there = self.objects()
+        gone = [piece.name for piece in manifest.pieces() if there.get(piece.name) != piece.bytes]
+        if gone:
+            raise BackupDamaged(
+                f"{len(gone)} objects are missing at {self.shown} or have another size, such as {gone[0]}",
+                detail="Another program removes or changes objects there. The backup was not made.",
+                hint="Remove such objects, stop what changes them, and begin again.",
+            )
+        data, name = manifest.to_bytes(), _name(manifest)
+        if not turn.create(name, data) and self.store.get(name) != data:
+            raise BackupRefused(
+                f"there is another backup {manifest.id} at {self.shown}",
+                detail="Or another process has taken over the turn to write there. Nothing was committed.",
+                hint="Begin again: what was copied is there and is not copied twice.",
+            )
+
+    def remove(self, backup: str, *, older: bool = False) -> None:
+        """Remove a backup; with ``older`` only those revisions of it that do not count any more."""
+        names = self._revisions().get(backup, [])
+        for name in names[:-1] if older else names:  # the one that counts last: no older one comes to light
+            self.store.delete(name)
 
     def check_lineage(self, home: str, ancestors: Sequence[str]) -> None:
         """Refuse a home that is not the one whose backups these are, nor restored from it."""
@@ -253,5 +289,5 @@ def address_of(place: str | os.PathLike[str]) -> str:
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()
 
 
-def _name(backup: str) -> str:
-    return f"{BACKUPS}{backup}.json"
+def _name(manifest: BackupManifest) -> str:
+    return f"{BACKUPS}{manifest.id}{f'~{manifest.revision}' if manifest.revision else ''}.json"

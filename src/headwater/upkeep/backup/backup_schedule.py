@@ -3,7 +3,8 @@
 What it is: ``BackupPlan``, what ``app.backup(…)`` declares, and ``BackupSchedule``, the thread that keeps to it.
 Invariants: when the last backup was made is read from the repository, and when the last good drill was from the
 catalog: so a process that is started again goes on with the plan. A backup or drill that fails is told by an alert and
-tried again after a while; it never ends the app. A drill runs in a process of its own, with a Spark of its own.
+tried again after a while; it never ends the app. Both run in processes of their own, a drill with a Spark of its own:
+threads of the app would wait for those of a backup, since one interpreter runs one at a time.
 Not here: the work (``backup_writer.py``, ``backup_drill.py``).
 Read next: ``backup_writer.py``, ``backup_drill.py``.
 """
@@ -11,9 +12,9 @@ Read next: ``backup_writer.py``, ``backup_drill.py``.
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,14 @@ from headwater.upkeep.backup.backup_drill import DrillRecords, drill
 from headwater.upkeep.backup.backup_repository import BackupRepository, address_of
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.repository_prune import KeepRule, prune
+from headwater.upkeep.routine import Routine
 
 logger = logging.getLogger("headwater.backup")
 
 LOOK_SECONDS = 10.0
 RETRY_US = 5 * 60 * 1_000_000
 DRILL_SECONDS_MAX = 6 * 3600.0
+NICE = 10  # of a process that makes a backup
 OVERDUE = 2.0  # a drill is overdue after so many times its interval
 
 
@@ -44,30 +47,48 @@ class BackupPlan:
     keep: str | None = None
     drill_s: float | None = None
     key: KeySource | None = None  # the backups are encrypted with it
+    rate: int | None = None  # bytes that are copied in a second, at most
 
     def __post_init__(self) -> None:
         if self.keep is not None:
             KeepRule.parse(self.keep)
 
 
-class BackupSchedule:
+def created_in_a_process(log: Log, plan: BackupPlan) -> str:
+    """Make a backup in a process of its own, which gives way to others; what it says of it."""
+    words = ["nice", "-n", str(NICE)] if shutil.which("nice") else []
+    words += [sys.executable, "-m", "headwater.cli.main", "backup", "create", "--home", str(log.home), "--to", plan.to]
+    words += [] if plan.key is None else plan.key.words()
+    words += [] if plan.rate is None else ["--rate", str(plan.rate)]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HeadwaterError(done.stderr.strip()[-500:] or f"it ended with status {done.returncode}")
+    return done.stdout.strip()
+
+
+def created_here(log: Log, plan: BackupPlan) -> str:
+    """Make a backup in this process, with the clock of this log; what it says of it."""
+    return str(create_backup(log, plan.to, key=plan.key, rate=plan.rate))
+
+
+class BackupSchedule(Routine):
     """The thread that keeps to a plan."""
 
-    def __init__(self, log: Callable[[], Log], plan: BackupPlan, file: Callable[[], Path | None]) -> None:
+    def __init__(
+        self,
+        log: Callable[[], Log],
+        plan: BackupPlan,
+        file: Callable[[], Path | None],
+        create: Callable[[Log, BackupPlan], str] | None = None,
+    ) -> None:
+        super().__init__("headwater-backup", LOOK_SECONDS)
         self._log = log
+        self._create = create or created_in_a_process
         self.plan = plan
         self._address = address_of(plan.to)  # names its alerts
         self._file = file  # the app's, for drills that verify its views
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._retry_us = {"backup": 0, "drill": 0}
-
-    def start(self) -> None:
-        """Begin. Stopped before, it goes on."""
-        self._over.clear()
-        self._thread = threading.Thread(target=self._run, name="headwater-backup", daemon=True)
-        self._thread.start()
 
     def stop(self) -> None:
         """End: a drill that is under way is given up, a backup is waited for."""
@@ -75,15 +96,7 @@ class BackupSchedule:
         child = self._child
         if child is not None:
             child.terminate()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        while True:
-            self.step()
-            if self._over.wait(LOOK_SECONDS):
-                return
+        super().stop()
 
     def step(self) -> None:
         """Do what is due."""
@@ -113,8 +126,7 @@ class BackupSchedule:
         repository = BackupRepository.at(self.plan.to, self.plan.key)
         if repository.ids() and now_us - repository.newest().cut_us < self.plan.every_s * 1e6:
             return
-        report = create_backup(log, self.plan.to, key=self.plan.key)
-        logger.info("%s", report)
+        logger.info("%s", self._create(log, self.plan))
         if self.plan.keep is not None:
             logger.info("%s", prune(BackupRepository.at(self.plan.to, self.plan.key), self.plan.keep))
         note_backup(log, self._address, None, {})

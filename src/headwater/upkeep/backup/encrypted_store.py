@@ -29,7 +29,7 @@ from headwater.objects.object_store import CHUNK_BYTES, ObjectStore, StoredObjec
 
 KEY_RECORDS = ("keys/a.json", "keys/b.json")
 HIDDEN = "objects/"  # names below are encrypted
-USED = ("backups/", "erasures/", "turns/")  # a place that has some, and no keys, is not encrypted
+USED = ("backups/", "erasures/", "erased/", "turns/")  # a place that has some, and no keys, is not encrypted
 PART_CHARACTERS = 200  # of a name between two slashes: file systems take 255
 NAME_KEY_BYTES = 64
 
@@ -104,6 +104,10 @@ class EncryptedStore(ObjectStore):
     def delete(self, name: str) -> None:
         """See ``ObjectStore.delete``."""
         self.below.delete(self._hidden(name))
+
+    def remove_unfinished(self, before_s: float) -> None:
+        """See ``ObjectStore.remove_unfinished``."""
+        self.below.remove_unfinished(before_s)
 
     # Keys
 

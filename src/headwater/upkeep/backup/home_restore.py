@@ -45,7 +45,7 @@ from headwater.log.token import Token
 from headwater.upkeep.backup.backup_cut import CAPTURES, CATALOG
 from headwater.upkeep.backup.backup_manifest import BackedFile, BackupManifest
 from headwater.upkeep.backup.backup_repository import THREADS, BackupRepository, Progress
-from headwater.upkeep.erasure.backup_erasure import begin_replay
+from headwater.upkeep.erasure.told_erasures import begin_replay
 from headwater.views.state.manifest_entries import ManifestEntries
 
 UNFINISHED = "restoring.json"  # in the home while it is restored
@@ -139,7 +139,7 @@ class HomeRestore:
 
     def run(self) -> RestoreReport:
         began = time.monotonic()
-        self.begin({"backup": self.manifest.id})
+        self.begin({"backup": self.manifest.id, **self.manifest.claim})
         self.fetch(self.manifest.files)
         catalog = self.home / (CATALOG + PART)
         apps = self.adapt(catalog)
@@ -264,7 +264,7 @@ class HomeRestore:
         """Give the home its identity, and make it one. ``read_again``: captures do not look for their place."""
         identity = secrets.token_hex(8)
         with closing(Catalog(catalog, tables=(TABLES_ERASURES,))) as opened:
-            begin_replay(self.repository, opened, now_us=self.clock.now_us())  # so that nobody comes back
+            begin_replay(self.repository, opened)  # so that nobody comes back
             with opened.write(durable=True) as db:
                 db.execute("DELETE FROM home_id")
                 db.execute("INSERT INTO home_id (one, id) VALUES (1, ?)", (identity,))
@@ -276,9 +276,7 @@ class HomeRestore:
             opened.read("PRAGMA journal_mode = DELETE")
         for path in sorted((self.home / CAPTURES).glob("*.sqlite")):
             _tell_capture(path, read_again=read_again)
-        # Numbers of cuts go on after those that rows have; 0 is no boot of any machine.
-        page = struct.pack("=QQ", 0, cut_number + 1).ljust(mmap.PAGESIZE, b"\0")
-        self._write(self.home / CUT_NUMBER, page)
+        self.number_cuts(cut_number)
         self.files.rename(catalog, self.home / CATALOG, label="restore.rename_catalog")
         self.files.sync_dir(self.home, label="restore.sync_directory")
         make_home(self.home, self.home / FORMAT_FILE, self.files)
@@ -290,6 +288,10 @@ class HomeRestore:
             self.erased_rows = sum(each.erased.removed for each in end_begun(log))
             note_audit(log, AuditEntry("restore", local_user(), detail=f"backup {self.manifest.id}"))
         return identity
+
+    def number_cuts(self, last: int) -> None:
+        """Let numbers of cuts go on after those that rows have; 0 is no boot of any machine."""
+        self._write(self.home / CUT_NUMBER, struct.pack("=QQ", 0, last + 1).ljust(mmap.PAGESIZE, b"\0"))
 
     def _write(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(path.name + ".tmp")

@@ -92,7 +92,14 @@ class PointRestore(HomeRestore):
     def run_to(self, at_us: int | None, token: Token | None, older: list[BackupManifest]) -> RestoreReport:
         """Restore; ``older`` are the backups before the chosen one, oldest first."""
         began = time.monotonic()
-        self.begin({"backup": self.manifest.id, "at_us": at_us, "token": None if token is None else str(token)})
+        self.begin(
+            {
+                "backup": self.manifest.id,
+                **self.manifest.claim,
+                "at_us": at_us,
+                "token": None if token is None else str(token),
+            }
+        )
         self._files = {str(self.home / file.path): file for file in self.manifest.files}
         self.fetch([file for file in self.manifest.files if file.path.endswith((".sqlite", ".arrow", SUFFIX, "moved"))])
         catalog = self.home / (CATALOG + PART)
@@ -189,6 +196,7 @@ class PointRestore(HomeRestore):
                 event_time=row.settings.event_time,
                 files=self.files,
                 suffix=f"-c{count + 1}",  # the name of a rewritten segment
+                gaps=segment.gaps,
                 metadata=segment.has_metadata,
             )
         with catalog.write(durable=True) as db:

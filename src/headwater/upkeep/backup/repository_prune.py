@@ -21,6 +21,7 @@ from typing import Any
 from headwater.errors import InvalidDeclaration
 from headwater.upkeep.backup.backup_manifest import BackupManifest
 from headwater.upkeep.backup.backup_repository import BACKUPS, OBJECTS, REMOVALS, BackupRepository
+from headwater.upkeep.backup.repository_turn import GIVEN_UP
 
 LEFT_SECONDS = 86_400.0  # objects of an unfinished backup
 STALLED_SECONDS_MAX = 30 * 86_400.0  # lists of prunes that did not end: longer than any process stalls
@@ -111,12 +112,13 @@ def prune(repository: BackupRepository, keep: str, *, dry_run: bool = False, wai
             removal = repository.begin_removal(turn.number, (each.name for each in unneeded))
             turn.check()
             for manifest in going:
-                repository.store.delete(f"{BACKUPS}{manifest.id}.json")
+                repository.remove(manifest.id)
             for each in unneeded:
                 repository.store.delete(each.name)
             lists = repository.store.list(REMOVALS)
             now_s = max(each.modified_s for each in lists)
-            old = {each.name for each in lists if now_s - each.modified_s > STALLED_SECONDS_MAX}
+            given_up = [each for each in repository.store.list(BACKUPS) if each.bytes == len(GIVEN_UP)]
+            old = {each.name for each in (*lists, *given_up) if now_s - each.modified_s > STALLED_SECONDS_MAX}
             for name in {*old, removal}:
                 repository.store.delete(name)
     return PruneReport(

@@ -3,7 +3,9 @@
 What it is: ``RepositoryTurn``, the objects ``turns/N.json``. Whoever creates the next number has the turn.
 Invariants: of several processes one creates a number. A turn is over when its object says so, when its process is known
 to be dead (the same machine), or when it was silent for ``SILENT_SECONDS``; the holder rewrites its object more often.
-A holder whose number was followed by another one has lost the turn, and asks before it commits anything.
+A holder whose number was followed by another one has lost the turn, and asks before it commits anything. It says in its
+object what it is about to create; whoever takes the turn over creates that name itself, with ``GIVEN_UP`` in it. So one
+of the two is first: a holder that stalls between asking and creating commits nothing that others did not see.
 Not here: what is done in a turn (``backup_writer.py``, ``repository_prune.py``).
 Read next: ``backup_repository.py``.
 """
@@ -23,6 +25,7 @@ from headwater.errors import BackupRefused, HeadwaterError
 from headwater.objects.object_store import ObjectStore, StoredObject
 
 TURNS = "turns/"
+GIVEN_UP = b"given up\n"  # in place of what a holder that lost the turn was about to create
 SILENT_SECONDS = 300.0
 BEAT_SECONDS = 20.0
 WAIT_SECONDS = 1.0
@@ -36,6 +39,8 @@ class RepositoryTurn:
         self.what = what  # "a backup" or "a prune", for whoever is refused
         self.wait_s = wait_s
         self.number = 0
+        self._creating: str | None = None
+        self._telling = threading.Lock()  # an older record must not come after a newer one
         self._over = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="headwater-backup-turn", daemon=True)
 
@@ -58,7 +63,24 @@ class RepositoryTurn:
     ) -> None:
         self._over.set()
         self._beats.join()
-        self.store.put(self._name(self.number), self._record(over=True))
+        self._tell(over=True)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create an object that counts from then on, such as a manifest; False when there is one of that name.
+
+        Others see it when they have the turn after this one, or it is never created.
+        """
+        self._creating = name  # stays, if the answer is lost: it may take effect later
+        self._tell()
+        self.check()
+        made = self.store.create(name, data)
+        self._creating = None
+        return made
+
+    def began_s(self) -> float:
+        """When its object was made or last told, by the store's clock: who wrote before it has no turn any more."""
+        mine = [each.modified_s for each in self.store.list(TURNS) if each.name == self._name(self.number)]
+        return min(mine, default=0.0)
 
     def check(self) -> None:
         """Raise when another process has taken the turn."""
@@ -77,6 +99,9 @@ class RepositoryTurn:
         if not self.store.create(self._name(self.number), self._record()):
             return False
         for each in turns:
+            record = self._read(each.name)  # again: it may have said so since
+            if record is not None and record.get("creating") is not None:
+                self.store.create(record["creating"], GIVEN_UP)
             self.store.delete(each.name)
         return True
 
@@ -112,8 +137,13 @@ class RepositoryTurn:
             "process": os.getpid(),
             "began": _began(os.getpid()),
             "over": over,
+            "creating": self._creating,
         }
         return json.dumps(about).encode()
+
+    def _tell(self, *, over: bool = False) -> None:
+        with self._telling:
+            self.store.put(self._name(self.number), self._record(over=over))
 
     @staticmethod
     def _name(number: int) -> str:
@@ -122,7 +152,7 @@ class RepositoryTurn:
     def _beat(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
             try:
-                self.store.put(self._name(self.number), self._record())
+                self._tell()
             except HeadwaterError:
                 continue  # the next beat, or the commit, will tell
 

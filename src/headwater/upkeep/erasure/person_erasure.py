@@ -10,9 +10,6 @@ Read next: ``erasure_certificate.py``; ``docs/erasure.md``.
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -22,32 +19,30 @@ import pyarrow as pa
 
 from headwater.encryption.encryption_key import KeySource
 from headwater.errors import Misuse
-from headwater.log.catalog.sqlite_file import rewritten
 from headwater.log.erasure.erased_people import ErasedPeople
-from headwater.log.erasure.erasure_records import ErasureRecord, ErasureRecords
-from headwater.log.erasure.log_erasure import ErasedTopic, LogErasure, check_subject, erase_person, names_of
+from headwater.log.erasure.erasure_records import ErasureRecords
+from headwater.log.erasure.log_erasure import LogErasure, check_subject, erase_person
 from headwater.log.maintenance.audit_trail import AuditEntry, local_user, note_audit
 from headwater.log.maintenance.removal_pin import FILE as BACKUP_LOCK
-from headwater.upkeep.erasure.backup_erasure import tell_places
-from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceReport, PlaceState
+from headwater.upkeep.erasure.erased_places import erase_places, places_of, scan_place
+from headwater.upkeep.erasure.erasure_certificate import ErasureCertificate, PlaceState
+from headwater.upkeep.erasure.erasure_round import DONE, PENDING, ErasureRound, count_of, told_of
 from headwater.upkeep.erasure.residue_scan import Residue, ScanReport, SoughtPerson, scan, usable_markers
-from headwater.views.lifecycle.erasure_follower import ErasureFollower
-from headwater.views.lifecycle.liveness import signs_of
-from headwater.views.state.manifest import Manifests
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
     from headwater.log.topic import Topic
     from headwater.views.runtime import AppRuntime
 
-DONE, PENDING, IMPOSSIBLE = PlaceState.DONE, PlaceState.PENDING, PlaceState.IMPOSSIBLE
 LOG_TEXT_BYTES_MIN = 6  # values that are replaced in logs for people; shorter ones are parts of other words
 VALUES_MAX = 10_000
-LOOK_S = 0.2
+BACKUPS_WAIT_S = 20.0  # for a backup that is under way
+NO_PLACE, NEVER_MADE = "backups", "none was ever made of this home"
+NAME_IT = "no place was named: headwater erase … --backups PLACE"
 SHOWN = 3  # places of a residue scan that a certificate names
 
 
-class PersonErasure:
+class PersonErasure(ErasureRound):
     """One person of a home. With ``runtime`` the views of that app follow at once.
 
     >>> import headwater as hw, tempfile
@@ -72,16 +67,12 @@ class PersonErasure:
         wait_s: float = 60.0,
     ) -> None:
         check_subject(log, subject)
-        self.log = log
+        super().__init__(log, runtime=runtime, forget_in_sinks=forget_in_sinks, wait_s=wait_s)
         self.subject = subject
         self.value = value
-        self.runtime = runtime
-        self.forget_in_sinks = forget_in_sinks
         self.backups = backups
         self.keys = keys
         self.markers = markers
-        self.wait_s = wait_s  # for processes that run apps
-        self.places: list[PlaceReport] = []
 
     # What would be done
 
@@ -91,10 +82,10 @@ class PersonErasure:
         for each in LogErasure(self.log, people).find():
             rows = each.erased.rows
             if rows:
-                self._note(f"topic {each.name}", PlaceState.WOULD, _count(rows, "row"), rows)
-        for app, tick in self._apps():
+                self.note(f"topic {each.name}", PlaceState.WOULD, count_of(rows, "row"), rows)
+        for app, tick in self.apps():
             if tick:
-                self._note(
+                self.note(
                     f"views of {app}", PlaceState.WOULD, "recomputed where they read these topics, history forgotten"
                 )
         return ErasureCertificate(self.subject, "", self.log.clock.now_us(), tuple(self.places))
@@ -106,24 +97,25 @@ class PersonErasure:
         texts = self._texts()
         record, found = erase_person(self.log, self.subject, self.value)
         for each in found:
-            self._note(f"topic {each.name}", DONE, _told(each), each.erased.rows)
-        self._consumers(found)
-        self._captures()
-        self._aggregates()
+            self.note(f"topic {each.name}", DONE, told_of(each), each.erased.rows)
+        self.consumers(found)
+        self.captures(self._topics())
+        self.snapshots()
+        self._histories()
         self._logs_for_people(texts)
-        self._views(record)
+        self.views(record)
         restored = bool(self.log.catalog.read("SELECT 1 FROM restores LIMIT 1"))
         ever = restored or (self.log.home / BACKUP_LOCK).exists()
-        self.places += tell_places(self.backups, record, self.keys, ever=ever)
+        backups = erase_places(self.log, self.backups, self.keys, record, self.value, wait_s=BACKUPS_WAIT_S)
+        self.places += backups
+        if not backups:
+            self.note(*((NO_PLACE, PlaceState.NOT_COVERED, NAME_IT) if ever else (NO_PLACE, DONE, NEVER_MADE)))
         self._scan()
         certificate = ErasureCertificate(self.subject, record.hash, self.log.clock.now_us(), tuple(self.places))
         ErasureRecords(self.log.catalog).certify(record, certificate.to_json())
         rows = sum(each.erased.rows for each in found)
         note_audit(self.log, AuditEntry("erase", local_user(), self.subject, rows=rows, detail=f"record {record.id}"))
         return certificate
-
-    def _note(self, place: str, state: PlaceState, detail: str, rows: int | None = None) -> None:
-        self.places.append(PlaceReport(place, state, detail, rows))
 
     def _topics(self) -> list[Topic]:
         return [topic for topic, _ in LogErasure(self.log, ErasedPeople.of(self.subject, self.value, b"")).topics()]
@@ -142,40 +134,10 @@ class PersonErasure:
                             found |= {text for text in theirs.column(name).to_pylist() if text}
         return sorted(text for text in found if len(text.encode()) >= LOG_TEXT_BYTES_MIN)
 
-    def _consumers(self, found: Sequence[ErasedTopic]) -> None:
-        for name in names_of(found):
-            groups = [group.name for group in self.log.get_topic(name).groups()]
-            if groups:
-                self._note(
-                    f"groups of {name}",
-                    IMPOSSIBLE,
-                    f"{', '.join(sorted(groups))} have read rows and keep what they made of them: tell who runs them",
-                )
-
-    def _captures(self) -> None:
-        """Large values that captures remember by key: they look them up again when they need them."""
-        names = [topic.name for topic in self._topics() if topic.settings.captured_by is not None]
-        for path in sorted((self.log.home / "captures").glob("*.sqlite")):
-            with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as db:
-                db.executemany("DELETE FROM large WHERE name = ?", [(name,) for name in names])
-                done = rewritten(db)
-            told = "large values of its tables are forgotten" if done else "a reader keeps its log: run this again"
-            self._note(f"capture {path.stem}", DONE if done else PENDING, told)
-        if names:
-            self._note(
-                f"databases of {', '.join(names)}",
-                IMPOSSIBLE,
-                "delete the person there: what is read from there again is not let in here",
-            )
-
-    def _aggregates(self) -> None:
-        for path in sorted((self.log.home / "aggregates").glob("*.sqlite")):
-            for each in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-                self.log.files.unlink(each, label="erase.remove_snapshots")
-            self._note(f"snapshots of {path.stem}", DONE, "removed; aggregates are read from their events")
+    def _histories(self) -> None:
         for topic in self.log.topics():
             if topic.settings.events and not topic.privacy:
-                self._note(
+                self.note(
                     f"history {topic.name}",
                     PlaceState.NOT_COVERED,
                     "no personal columns are declared for its events; nobody looked at what is in them",
@@ -185,85 +147,7 @@ class PersonErasure:
         changed = 0
         for path in sorted((self.log.home / "views").glob("*/*.log*")):
             changed += _overwritten(path, texts)
-        self._note("logs for people", DONE, f"{_count(changed, 'place')} overwritten")
-
-    # Views and sinks
-
-    def _apps(self) -> list[tuple[str, int]]:
-        return [
-            (row["name"], row["tick"]) for row in self.log.catalog.read("SELECT name, tick FROM apps ORDER BY name")
-        ]
-
-    def _views(self, record: ErasureRecord) -> None:
-        records = ErasureRecords(self.log.catalog)
-        for app, tick in self._apps():
-            address = (
-                self.runtime.manifests.address() if self.runtime is not None and self.runtime.name == app else None
-            )
-            if not tick:
-                records.followed(app, [record], 0)
-                self._note(f"views of {app}", DONE, "it has none yet")
-            elif address is not None:
-                self._note(
-                    f"state of {app}", PlaceState.NOT_COVERED, f"it is at {address}: objects of earlier ticks stay"
-                )
-            if not tick:
-                continue
-            if self._runs_elsewhere(app):
-                self._await(app, record)
-            elif self.runtime is not None and self.runtime.name == app:
-                self._follow(self.runtime, record)
-            else:
-                self._note(f"views of {app}", PENDING, "they follow before the app's next tick: it is not running")
-
-    def _runs_elsewhere(self, app: str) -> bool:
-        """Whether another process runs the app, which this one must not shut out."""
-        own = self.runtime is not None and self.runtime.name == app and self.runtime._engine is not None
-        epoch = Manifests(self.log.catalog, app).epoch()
-        return not own and signs_of(self.log.home / "views" / app, epoch).alive
-
-    def _await(self, app: str, record: ErasureRecord) -> None:
-        """The process that runs the app corrects its views before its next tick."""
-        records, deadline = ErasureRecords(self.log.catalog), time.monotonic() + self.wait_s
-        while app not in records.standing(record) and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-        standing = records.standing(record).get(app)
-        told = f"the process that runs it has not followed after {self.wait_s:g} s: ask again"
-        if standing is not None:
-            told = f"corrected with tick {standing[0]}; earlier ticks are forgotten a minute after it: ask again then"
-        if standing is not None and standing[1]:
-            told = f"corrected with tick {standing[0]}; every earlier one is forgotten"
-        self._note(f"views of {app}", DONE if standing is not None and standing[1] else PENDING, told)
-        self._sinks(app, record)
-
-    def _follow(self, runtime: AppRuntime, record: ErasureRecord) -> None:
-        with runtime.mapped_errors():
-            runtime.tick()  # before which the views are corrected
-            self.forget_in_sinks()
-            done = ErasureFollower(runtime.engine, runtime.log, runtime.spark, runtime.scratch).forget()
-        standing = ErasureRecords(self.log.catalog).standing(record).get(runtime.name)
-        told = "a reader keeps the log of a database file: run this again"
-        if standing is not None and done:
-            told = f"corrected with tick {standing[0]}; every earlier one is forgotten"
-        self._note(f"views of {runtime.name}", DONE if standing is not None and done else PENDING, told)
-        paused = sorted(runtime.engine.paused)
-        if paused:
-            self._note(
-                f"paused views of {runtime.name}",
-                PENDING,
-                f"{', '.join(paused)}: they are corrected when they are resumed",
-            )
-        self._sinks(runtime.name, record)
-
-    def _sinks(self, app: str, record: ErasureRecord) -> None:
-        """What the app's sinks have answered."""
-        for name, answer in ErasureRecords(self.log.catalog).sinks(app, record).items():
-            if answer is None:
-                self._note(f"sink {name}", PENDING, "it is cleared when the app has forgotten earlier ticks")
-            elif answer[0] is None:
-                self._note(f"sink {name}", DONE, "the rows left with the change, and nothing of them is kept")
-            else:
-                self._note(f"sink {name}", IMPOSSIBLE if answer[1] else PENDING, answer[0])
+        self.note("logs for people", DONE, f"{count_of(changed, 'place')} overwritten")
 
     # Looking again
 
@@ -272,13 +156,21 @@ class PersonErasure:
         state = DONE if report.ok else PENDING
         lines = str(report).splitlines()
         more = f" and {len(lines) - 1 - SHOWN} more" if len(lines) > SHOWN + 1 else ""
-        self._note("residue scan", state, " ".join(each.strip() for each in lines[: SHOWN + 1]) + more)
+        self.note("residue scan", state, " ".join(each.strip() for each in lines[: SHOWN + 1]) + more)
 
 
 def look_for(
-    log: Log, subject: str, value: str, markers: Sequence[str] = (), folders: Collection[Path] = ()
+    log: Log,
+    subject: str,
+    value: str,
+    markers: Sequence[str] = (),
+    folders: Collection[Path] = (),
+    backups: Mapping[str, KeySource | None] | None = None,
 ) -> ScanReport:
-    """Search a home, and other folders, for a person: by the id in the subject's columns, and by texts."""
+    """Search a home, and other folders, for a person: by the id in the subject's columns, and by texts.
+
+    ``backups``: those at these places, with their keys, and at all others that the home knows; None: none.
+    """
     check_subject(log, subject)
     people = ErasedPeople.of(subject, value, b"")
     of_topics, others = dict[int, frozenset[str]](), set[str]()
@@ -293,6 +185,8 @@ def look_for(
     for each in LogErasure(log, people).find():  # segments that are Arrow are not read by value above
         if each.erased.rows:
             report.found.append(Residue(f"topic {each.name}", "rows", each.erased.rows))
+    for place in () if backups is None else places_of(log, list(backups)):
+        scan_place(log, place, (backups or {}).get(place), sought, report)
     return report
 
 
@@ -335,19 +229,6 @@ def _overwritten(path: Path, texts: Sequence[str]) -> int:
                 file.write(b"#" * len(text))
                 count, at = count + 1, data.find(text, at + len(text))
     return count
-
-
-def _told(each: ErasedTopic) -> str:
-    done = each.erased
-    if not done.rows:
-        return "no row of the person"
-    parts = [_count(done.segments, "segment")] if done.segments else []
-    parts += [f"{_count(done.archived, 'file')} of the archive"] if done.archived else []
-    return f"{_count(done.rows, 'row')} in {' and '.join(parts)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _is_text(field: pa.Field) -> bool:

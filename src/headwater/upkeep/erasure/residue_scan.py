@@ -15,7 +15,7 @@ import contextlib
 import mmap
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ class ScanReport:
         head = f"{self.files:,} files, {self.bytes:,} bytes"
         if self.ok:
             return f"Nothing is left: {head}"
-        lines = [*map(str, self.found), *(f"{path}: cannot be read" for path in self.unread)]
+        lines = [*map(str, self.found), *(f"not searched: {each}" for each in self.unread)]
         return "\n  ".join([f"{len(lines)} places hold something, in {head}:", *lines])
 
 
@@ -112,7 +112,7 @@ def scan(folders: Collection[Path], sought: SoughtPerson) -> ScanReport:
         for path in sorted(folder.rglob("*")):
             try:
                 if path.is_file() and not path.is_symlink():
-                    _scan_file(path, sought, report)
+                    scan_file(path, sought, report)
             except FileNotFoundError:
                 continue
             except (OSError, pa.ArrowException) as error:
@@ -120,7 +120,15 @@ def scan(folders: Collection[Path], sought: SoughtPerson) -> ScanReport:
     return report
 
 
-def _scan_file(path: Path, sought: SoughtPerson, report: ScanReport) -> None:
+def scan_bytes(place: str, data: bytes, sought: SoughtPerson, report: ScanReport) -> None:
+    """Search bytes that are no file here, for markers."""
+    report.files, report.bytes = report.files + 1, report.bytes + len(data)
+    if count := sum(data.count(marker) for marker in sought.markers):
+        report.found.append(Residue(place, "bytes", count))
+
+
+def scan_file(path: Path, sought: SoughtPerson, report: ScanReport) -> None:
+    """Search one file; add to a report."""
     size = path.stat().st_size
     report.files += 1
     report.bytes += size
@@ -132,10 +140,10 @@ def _scan_file(path: Path, sought: SoughtPerson, report: ScanReport) -> None:
     if count:
         report.found.append(Residue(str(path), "bytes", count))
     if head.startswith(PARQUET):
-        _scan_batches(str(path), _parquet(path), sought, report)
+        scan_batches(str(path), _parquet(path), sought, report)
     elif head.startswith(SQLITE) and path.name == "catalog.sqlite":
         for name, table in _small_runs(path):
-            _scan_batches(f"{path} ({name})", table.to_batches(), sought, report)
+            scan_batches(f"{path} ({name})", table.to_batches(), sought, report)
 
 
 def _count(data: mmap.mmap, marker: bytes) -> int:
@@ -155,7 +163,8 @@ def _small_runs(path: Path) -> Iterator[tuple[str, pa.Table]]:
             yield f"{folder}/{name}", pa.ipc.open_stream(rows).read_all()
 
 
-def _scan_batches(place: str, batches: Iterator[pa.RecordBatch], sought: SoughtPerson, report: ScanReport) -> None:
+def scan_batches(place: str, batches: Iterable[pa.RecordBatch], sought: SoughtPerson, report: ScanReport) -> None:
+    """Search rows by value; add to a report."""
     ids, marks, columns = dict[str, int](), 0, sought.columns_at(place)
     for batch in batches:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -74,7 +74,7 @@ class ErasureFollower:
             if tick:
                 if self.engine.initial:  # views that are new are filled first: the others can be compared then
                     self.engine.tick()
-                people = [record.people for record in waiting]
+                people = [record.erased for record in waiting]
                 try:
                     rebuild = ErasureRebuild(self.engine, people, self.log, self.spark, self.scratch)
                 except Conflict:  # views are being rebuilt: when they are swapped in they are corrected with the others

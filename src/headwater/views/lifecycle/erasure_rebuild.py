@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.errors import Unavailable
-from headwater.log.erasure.erased_people import ErasedPeople
-from headwater.log.erasure.personal_rows import PersonalRows, rows_of
+from headwater.log.erasure.erased_people import Erased
+from headwater.log.erasure.expired_rows import ExpiringColumns
+from headwater.log.erasure.personal_rows import PersonalRows, rules_with_copies
 from headwater.log.maintenance.removal_pin import is_held
+from headwater.searches.index_file import FOLDER as KEPT_SEARCHES
 from headwater.views.compiler.plan import FinalStage, TimedStage
 from headwater.views.lifecycle.rebuild import Rebuild, RebuildReport
 from headwater.views.state.algebra import consolidate, negate, union
@@ -36,6 +38,7 @@ from headwater.views.tick.built_views import BuiltViews
 from headwater.views.tick.engine import TickEngine
 from headwater.views.tick.inputs import InputRelation
 from headwater.views.tick.pausing import with_readers
+from headwater.views.tick.prepare import Prepared
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog
@@ -46,15 +49,39 @@ MERGES_WAIT_S = 600.0
 class ErasureRebuild(Rebuild):
     """The views over topics with personal columns, once more, without some people."""
 
-    def __init__(self, engine: TickEngine, people: Sequence[ErasedPeople], log: EventLog, *arguments: Any) -> None:
+    def __init__(self, engine: TickEngine, people: Sequence[Erased], log: EventLog, *arguments: Any) -> None:
         every, self.people = log.topics(), people
-        self.rules: dict[str, list[tuple[PersonalRows, ErasedPeople]]] = {}
+        self.rules: dict[str, list[tuple[PersonalRows, Erased]]] = {}
         for base in engine.prepared.inputs.values():
-            found = [(rules, each) for each in people for rules in rows_of(base.topic, each.subject, every)]
+            found = [(rules, each) for each in people for rules in rules_with_copies(base.topic, each.rules_of, every)]
             if found:
                 self.rules[base.name] = found
-        names = with_readers(engine.prepared, set(self.rules)) & set(engine.running)
+        self._keeps: dict[str, tuple[str, str]] = {}  # stages that keep rows of a relation: (the view, the relation)
+        names = with_readers(engine.prepared, self._readers(engine.prepared)) & set(engine.running)
         super().__init__(engine, engine.prepared, names, *arguments)
+
+    def _readers(self, prepared: Prepared) -> set[str]:
+        """The relations with which the views begin that are to be recomputed.
+
+        Rows of persons may go, and count; where columns end rows stay, and what reads none of these is as it was.
+        """
+        ended = {
+            name: {column.lower() for each, _ in rules for rule in each.rules for column in rule.columns}
+            for name, rules in self.rules.items()
+            if all(isinstance(each, ExpiringColumns) for each, _ in rules)
+        }
+        reading = set(self.rules) - set(ended)
+        for name, view in prepared.views.items():
+            for stage in view.plan.stages:
+                if isinstance(stage, TimedStage):  # it keeps rows whole, for the stages behind it
+                    self._keeps[stage.name] = (name, stage.source.relation)
+                    ended[stage.name] = ended.get(stage.source.relation, set())
+                elif any(
+                    not ended.get(leaf.relation, set()).isdisjoint(column.lower() for column in leaf.columns)
+                    for leaf in stage.leaves
+                ):
+                    reading.add(name)
+        return reading
 
     @property
     def inputs(self) -> list[InputRelation]:
@@ -68,6 +95,7 @@ class ErasureRebuild(Rebuild):
             with self.engine.alone():
                 self.at, self.given = self.engine.manifest, dict(self.engine.traces)
                 self.corrected = self._without_people()
+                shutil.rmtree(self.store.folder / KEPT_SEARCHES, ignore_errors=True)  # as they were
                 self.given |= self.corrected
                 self._choose()
                 self._fill()
@@ -91,14 +119,18 @@ class ErasureRebuild(Rebuild):
                 shutil.rmtree(trace.folder / "arrangements", ignore_errors=True)  # sorted copies of rows as they were
                 found[base.name] = self.engine.store.log_trace(base, trace.stop)
             elif isinstance(trace, Trace):
-                found[base.name] = self._corrected(base, trace)
+                found[base.name] = self._corrected(self.rules[base.name], trace)
+        for stage, (view, relation) in self._keeps.items():
+            kept = self.given.get(stage)
+            if relation in self.rules and view not in self.asked and isinstance(kept, Trace):
+                found[stage] = self._corrected(self.rules[relation], kept)
         return found
 
-    def _corrected(self, base: InputRelation, trace: Trace) -> Trace:
-        """The state of a topic without the people, as one run: none that held them is part of it."""
+    def _corrected(self, every: Sequence[tuple[PersonalRows, Erased]], trace: Trace) -> Trace:
+        """The rows of a topic without the people, as one run: none that held them is part of it."""
         changed = [trace.schema.empty_table()]
         for batch in trace.read():
-            for rules, people in self.rules[base.name]:
+            for rules, people in every:
                 erased = rules.erase(batch, people)
                 if erased.found.any():
                     old = pa.Table.from_batches([batch.filter(pa.array(erased.found))], schema=trace.schema)

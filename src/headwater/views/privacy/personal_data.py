@@ -43,7 +43,7 @@ class PrivacyRights:
         >>> PrivacyRights(purposes=frozenset({"billing"})).cover(Personal("user_id", purpose="billing", mask="hash"))
         True
         """
-        return self.everything or personal.mask is None or personal.purpose in self.purposes
+        return self.everything or personal.mask is None or not self.purposes.isdisjoint(personal.purposes)
 
     @property
     def unlimited(self) -> bool:
@@ -78,7 +78,7 @@ class PersonalMark:
     @property
     def purposes(self) -> list[str]:
         """What they are kept for."""
-        return sorted({origin.personal.purpose for origin in self.origins if origin.personal.purpose is not None})
+        return sorted({purpose for origin in self.origins for purpose in origin.personal.purposes})
 
     def mask(self, rights: PrivacyRights) -> Mask | None:
         """What a reader of these rights gets instead; None: the values."""

@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from headwater.durations import to_text
+from headwater.log.contract import Capability
+from headwater.log.erasure.purposes import FOREVER, Purposes
 from headwater.log.schema.normalization import WEIGHT
 from headwater.views.privacy.personal_data import PersonalData, PersonalMark, PrivacyRights
 
@@ -49,6 +52,7 @@ class PersonalPlace:
     groups: tuple[str, ...] = ()  # of readers of the topic
     sinks: tuple[str, ...] = ()
     masked_sinks: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()  # how long its purposes keep it, of those that are declared
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -82,7 +86,16 @@ def privacy_map(
                 if mark is not None:
                     place = _place(view.name, "view", name, mark)
                     found.append(replace(place, served=served, sinks=sinks_of[False], masked_sinks=sinks_of[True]))
-    return found
+    keeps = _keeps(log) if found else {}
+    return [replace(each, keep=tuple(keeps[name] for name in each.purposes if name in keeps)) for each in found]
+
+
+def _keeps(log: EventLog) -> dict[str, str]:
+    """How long declared purposes are kept, for people."""
+    if Capability.NATIVE_FILES not in log.capabilities:
+        return {}
+    known = Purposes(log.local.catalog).all().values()
+    return {each.name: f"{each.name} {FOREVER if each.keep_us is None else to_text(each.keep_us)}" for each in known}
 
 
 def _place(relation: str, kind: str, column: str, mark: PersonalMark) -> PersonalPlace:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import MissingExtra
+from headwater.log.catalog.encrypted_volume import is_required, require_encrypted
 from headwater.views.spark import class_archive, own_process
 from headwater.views.spark.cluster_master import check_answers, is_local
 from headwater.views.spark.executor_environment import worker_python
@@ -88,8 +89,20 @@ ASKED_FOR = (
 )
 
 
-def start_session(name: str, settings: Mapping[str, str], java_log: Path | None = None) -> SparkSession:
-    """The session that runs now, or a new one: local unless ``settings`` say otherwise."""
+def start_session(
+    name: str, settings: Mapping[str, str], java_log: Path | None = None, *, encrypted: bool = False
+) -> SparkSession:
+    """The session that runs now, or a new one: local unless ``settings`` say otherwise.
+
+    ``encrypted``: only one that writes to encrypted volumes here.
+    """
+    spark = _session(name, settings, java_log)
+    if encrypted or is_required():
+        require_encrypted(local_folders(spark))
+    return spark
+
+
+def _session(name: str, settings: Mapping[str, str], java_log: Path | None) -> SparkSession:
     wanted_lane()  # a wrong word in the environment is told before anything is started
     with MissingExtra.raised_for("keeping views", "spark"):
         from pyspark.sql import SparkSession
@@ -116,6 +129,18 @@ def start_session(name: str, settings: Mapping[str, str], java_log: Path | None 
     use_this_python(spark)
     look_up_once(spark._jvm)
     return spark
+
+
+def local_folders(spark: SparkSession) -> dict[str, Path]:
+    """Where Spark, in this process, writes what does not fit into memory, and Java its temporary files."""
+    java = spark._jvm
+    assert java is not None
+    folders = java.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark.sparkContext._jsc.sc().conf())
+    temporary = java.java.lang.System.getProperty("java.io.tmpdir")
+    return {
+        **{f"Spark's folder {number}": Path(folder) for number, folder in enumerate(folders, 1)},
+        "Java's temporary folder": Path(temporary),
+    }
 
 
 def look_up_once(java: JVMView) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -51,6 +52,7 @@ class BoundRows:
     local: pa.Table | None
     build: Callable[[SparkSession], DataFrame] | None = None
     some_bytes: int | None = None  # in memory, where that is known of rows that are not here
+    changes: Delta | None = None  # where these rows are some columns of it, and not here
     made: dict[int, DataFrame] = field(default_factory=dict)  # by session: making one takes some 20 ms
     _leaf: LeafRows | None = None  # views that read the same rows share it
 
@@ -80,6 +82,17 @@ class BoundRows:
             frame = local_frame(spark, self.local) if self.local is not None else self.build(spark)  # type: ignore[misc]
             self.made[id(spark)] = frame
         return frame
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The Parquet files that hold the rows, among other columns; none where they are elsewhere."""
+        return () if self.changes is None or self.changes.table is not None else self.changes.files
+
+    def fetched(self) -> pa.Table | None:
+        """The rows on the driver, read if need be; None when only Spark can get at them."""
+        if self.local is not None or self.changes is None or self.changes.is_lazy or self.changes.stored is not None:
+            return self.local
+        return self.changes.columns(self.schema)
 
     def and_also(self, other: BoundRows) -> BoundRows:
         """Both, one below the other."""
@@ -172,7 +185,11 @@ class TickRelation:
         if table is not None and table.num_rows <= thresholds.TASK_ROWS_MAX:
             return BoundRows.of(fitted(table, shape))
         size = None if table is None else table.select(names).nbytes
-        return BoundRows(shape, self.changes.rows, None, lambda spark: select(self.changes.frame(spark), columns), size)
+
+        def build(spark: SparkSession) -> DataFrame:
+            return select(self.changes.frame(spark), columns)
+
+        return BoundRows(shape, self.changes.rows, None, build, size, self.changes)
 
     def changed_keys(self, columns: Sequence[str]) -> pa.Table:
         """The distinct values of some columns in what changed, which is here. A column may be wanted twice."""

@@ -4,7 +4,8 @@ What it is: ``SearchRun``, one such stage in one tick; and ``KeptIndex``, the in
 tick beside the sessions of the view.
 Invariants: matches that leave are taken from the stage's own state, by the document or by the search. The index is that
 of the searches before the tick, whatever became of ticks that failed: it is compared with the trace it belongs to,
-rolled back when its last change was not committed, and built anew when it belongs to another one.
+rolled back when its last change was not committed, and built anew when it belongs to another one. What its file has is
+compared with the searches that there are, so that it may be of any tick, also of one that was not committed.
 A tick costs the changed documents and their matches; a search that is new, all documents if it looks back, else those
 that came since it was put.
 Not here: the index itself (``headwater/searches``); the plan (``search_views.py``).
@@ -15,21 +16,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.searches.index_file import IndexFile, index_path
 from headwater.searches.query_index import QueryIndex, QueryReader, StoredSearch
 from headwater.searches.search_columns import SearchColumns
-from headwater.searches.search_rows import stored_search
+from headwater.searches.search_rows import stored_searches
+from headwater.views import thresholds
 from headwater.views.compiler.plan import WEIGHT, Stage
 from headwater.views.spark.scans import fitted
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place
-from headwater.views.stages.search_views import SearchStage, index_of, matched_frame, matched_rows, status_rows
+from headwater.views.stages.search_views import SearchStage, matched_frame, matched_rows, status_rows
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.view_sessions import ViewSessions
-from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
+from headwater.views.state.algebra import (
+    consolidate,
+    distinct,
+    expand,
+    negate,
+    union,
+    visible,
+    weighted_schema,
+    with_weight,
+)
 from headwater.views.state.delta import Delta
 from headwater.views.state.row_equality import matches, matching
 from headwater.views.state.trace import Trace
@@ -52,26 +65,43 @@ class KeptIndex:
     applied_tick: int = -1  # the tick whose changes are in it too, and may not be committed
     applied: dict[str, StoredSearch | None] = field(default_factory=dict)  # what was there before these
     latest_us: int | None = None  # no document came later before this tick; None: not known
+    file: IndexFile | None = None  # None: it is not kept for the next process
+    unwritten: int = 0  # searches that are not in the file as they are here
 
     @staticmethod
-    def of(columns: SearchColumns) -> KeptIndex:
-        """An index of no searches."""
+    def of(columns: SearchColumns, path: Path | None) -> KeptIndex:
+        """An index of no searches. ``path``: of its file."""
         reader = QueryReader(columns)
-        return KeptIndex(columns, reader, QueryIndex(columns, reader))
+        file = None if path is None else IndexFile(path)
+        return KeptIndex(columns, reader, QueryIndex(columns, reader), file=file)
 
-    def before(self, source: TickRelation, sessions: ViewSessions) -> QueryIndex:
+    def fill(self, rows: pa.Table) -> QueryIndex:
+        """Make the index that of the searches of some rows: what its file lacks is read from them."""
+        kept = None if self.file is None else self.file.read(self.columns)
+        self.index = QueryIndex.read(kept, self.columns, self.reader)
+        self.unwritten = self.index.replace_all(stored_searches(rows))
+        self.write()
+        return self.index
+
+    def write(self) -> None:
+        """Write the file when enough has changed since it was written."""
+        least = max(thresholds.KEPT_SEARCHES_MIN, int(thresholds.KEPT_SEARCHES_PART * len(self.index)))
+        if self.file is not None and self.unwritten >= least:
+            self.file.write(self.index.packed())
+            self.unwritten = 0
+
+    def before(self, source: TickRelation) -> QueryIndex:
         """The index of the searches as they were before the tick."""
-        trace = source.trace
-        lineage, last_tick = (trace.lineage, trace.last_tick) if isinstance(trace, Trace) and trace.rows else (None, 0)
+        trace = source.trace if isinstance(source.trace, Trace) and source.trace.rows else None
+        lineage, last_tick = (None, 0) if trace is None else (trace.lineage, trace.last_tick)
         if lineage is not None and lineage is self.lineage and last_tick == self.applied_tick:
             self.last_tick, self.applied_tick, self.applied = last_tick, -1, {}  # it is committed
         elif lineage is not None and lineage is self.lineage and last_tick == self.last_tick:
             self._roll_back()
         else:
             self.index = QueryIndex(self.columns, self.reader)
-            if lineage is not None:
-                rows = _rows(source.before(source.schema.names), sessions)
-                self.index = index_of(expand(consolidate(rows)), self.columns, self.reader)
+            if trace is not None:  # read here: Spark would take longer to begin
+                self.fill(expand(visible(trace.consolidated_table(), source.schema.names)))
             self.lineage, self.last_tick, self.latest_us = lineage, last_tick, None
             self.applied_tick, self.applied = -1, {}
         return self.index
@@ -85,13 +115,15 @@ class KeptIndex:
         """Change the index as the table of searches changed; returns the searches that came or changed."""
         if changes.num_rows:
             self.applied_tick = tick
-        come = {row["id"]: stored_search(row) for row in changes.to_pylist() if row[WEIGHT] > 0}
+        come = {each.id: each for each in stored_searches(changes.filter(pc.greater(changes.column(WEIGHT), 0)))}
         for name in changes.column("id").unique().to_pylist():
             self.applied.setdefault(name, self.index.get(name))
             if name in come:
                 self.index.put(come[name])
             else:
                 self.index.remove(name)
+            self.unwritten += 1
+        self.write()
         return list(come.values())
 
 
@@ -127,13 +159,13 @@ class SearchRun:
         if self.function.status:
             return self._status(changed)
         if self.initial:
-            index = index_of(expand(changed), self._columns(), self._kept().reader)
+            index = self._new_index().fill(expand(changed))
             return self._all_documents(index, self.documents.changed(self.stage.documents.columns), changed)
         touched = self.documents.changes.table
         if touched is None and not self.function.append_only:
             return None
         kept = self._kept()
-        kept.before(self.searches, self.sessions)
+        kept.before(self.searches)
         come = kept.apply(changed, self.sessions.tick)
         gone_searches = distinct(changed.select(["id"]))
         if touched is None:
@@ -158,8 +190,12 @@ class SearchRun:
     def _kept(self) -> KeptIndex:
         kept = self.sessions.remembered.get(self.stage.name)
         if not isinstance(kept, KeptIndex) or kept.columns.schema != self._columns().schema:
-            kept = self.sessions.remembered[self.stage.name] = KeptIndex.of(self._columns())
+            kept = self.sessions.remembered[self.stage.name] = self._new_index()
         return kept
+
+    def _new_index(self) -> KeptIndex:
+        folder = self.sessions.app_folder
+        return KeptIndex.of(self._columns(), None if folder is None else index_path(folder, self.stage.name))
 
     def _searches_now(self) -> pa.Table:
         return _rows(self.searches.bag(self.searches.schema.names), self.sessions)
@@ -190,7 +226,7 @@ class SearchRun:
         frame = expand(frame if self.function.append_only else consolidate(frame))
         given = pa.schema([field for field in documents.schema if field.name != WEIGHT])
         rows = searches if WEIGHT not in searches.column_names else expand(searches)
-        found = matched_frame(frame, self.function, rows, given)
+        found = matched_frame(frame, self.function, rows, given, index)
         return self.sessions.write(with_weight(found, 1), weighted_schema(self.schema))
 
     def _found_in_the_past(
@@ -215,7 +251,9 @@ class SearchRun:
             if not look_back:
                 frame = frame.where(f"{self.function.at} >= timestamp_micros({since})")
             rows = _searched(come)
-            found = self.sessions.materialize(matched_frame(frame, self.function, rows, every.schema), self.schema)
+            found = self.sessions.materialize(
+                matched_frame(frame, self.function, rows, every.schema, index), self.schema
+            )
             past = _rows(found, self.sessions)
         else:
             past = matched_rows(index, every.local, self.function, self.schema)

@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 
 from headwater.errors import InvalidDeclaration
 from headwater.log.schema.ddl import to_ddl
-from headwater.searches.query_index import QueryIndex, QueryReader, StoredSearch
+from headwater.searches.index_file import of_this_build
+from headwater.searches.query_index import QueryIndex, QueryReader
 from headwater.searches.search_columns import SearchColumns
-from headwater.searches.search_rows import SINCE, status_of, stored_search
+from headwater.searches.search_rows import SINCE, status_of, stored_searches
+from headwater.views import thresholds
 from headwater.views.compiler.frontend.metadata_columns import METADATA
 from headwater.views.compiler.plan import NOTHING, Leaf, LeafContent, Stage, StageKind, ViewPlan
 from headwater.views.stages.stage_schemas import StageSchema, columns_of
@@ -156,8 +158,7 @@ def asked(schema: pa.Schema) -> pa.Schema:
 def index_of(rows: pa.Table, columns: SearchColumns, reader: QueryReader | None = None) -> QueryIndex:
     """An index of the searches of some rows."""
     index = QueryIndex(columns, reader)
-    for row in rows.to_pylist():
-        index.put(stored_search(row))
+    index.replace_all(stored_searches(rows))
     return index
 
 
@@ -184,12 +185,27 @@ def _matched(index: QueryIndex, documents: pa.Table, function: SearchFunction, s
     return pa.table([*columns, pa.array(found.scores)], schema=schema)
 
 
-def matched_frame(documents: DataFrame, function: SearchFunction, searches: pa.Table, given: pa.Schema) -> DataFrame:
-    """The same of documents that Spark has: its workers each build an index of all searches."""
+def matched_frame(
+    documents: DataFrame,
+    function: SearchFunction,
+    searches: pa.Table,
+    given: pa.Schema,
+    index: QueryIndex | None = None,
+) -> DataFrame:
+    """The same of documents that Spark has: its workers each have an index of all searches.
+
+    Of many searches they get it from here, so that not each of them reads the queries; a worker of another build than
+    this one does. ``index``: if it is there.
+    """
     schema = function.schema(given)
+    packed = None
+    if searches.num_rows >= thresholds.KEPT_SEARCHES_MIN:
+        packed = (index or index_of(searches, function.columns(given))).packed()
 
     def matched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        index = index_of(searches, function.columns(given))
+        columns = function.columns(given)
+        index = QueryIndex.read(None if packed is None else of_this_build(packed, columns), columns)
+        index.replace_all(stored_searches(searches))
         for batch in batches:
             table = pa.Table.from_batches([batch]).cast(given)
             yield from matched_rows(index, table, function, schema).to_batches()
@@ -201,10 +217,8 @@ def status_rows(rows: pa.Table, columns: SearchColumns, reader: QueryReader | No
     """How each of some searches is."""
     read = (reader or QueryReader(columns)).read
     found = []
-    for row in rows.to_pylist():
-        search: StoredSearch = stored_search(row)
+    for row, search in zip(rows.to_pylist(), stored_searches(rows), strict=True):
         problem, cost = status_of(search.query, read)
-        since = row[SINCE]
         found.append(
             {
                 "search": search.id,
@@ -212,7 +226,7 @@ def status_rows(rows: pa.Table, columns: SearchColumns, reader: QueryReader | No
                 "owner": search.owner,
                 "tags": row["tags"],
                 "look_back": search.look_back,
-                "since": since,
+                "since": row[SINCE],
                 "problem": problem,
                 "cost": cost,
             }

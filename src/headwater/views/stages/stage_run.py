@@ -23,7 +23,6 @@ from headwater.views import thresholds
 from headwater.views.compiler.plan import (
     AccumulateStage,
     FlowStage,
-    KeyedInput,
     KeyedStage,
     LeadingStage,
     Leaf,
@@ -38,16 +37,18 @@ from headwater.views.spark.spark_errors import row_failures
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.spark.worker_errors import told_by_worker
 from headwater.views.stages.bucket_runs import bucket_runs
-from headwater.views.stages.large_groups import OUT_OF_RANGE, LargeGroups
+from headwater.views.stages.groups.flow_slices import BoundTerm, touched_groups
+from headwater.views.stages.groups.large_groups import OUT_OF_RANGE, LargeGroups
+from headwater.views.stages.groups.replaced_groups import replaced
 from headwater.views.stages.leading_run import LeadingRun
 from headwater.views.stages.match_run import MatchRun
 from headwater.views.stages.python_views import RowFunctionStage
 from headwater.views.stages.relation import BoundRows, TickRelation, by_place, signed
-from headwater.views.stages.replaced_groups import replaced
 from headwater.views.stages.search_run import search_changes
 from headwater.views.stages.search_views import SearchStage
 from headwater.views.stages.stage_schemas import StageSchema
 from headwater.views.stages.top_k_rows import leading_rows
+from headwater.views.stages.touched_rows import rows_of
 from headwater.views.stages.view_sessions import ViewSessions
 from headwater.views.state.algebra import consolidate, distinct, expand, negate, union, weighted_schema, with_weight
 from headwater.views.state.delta import Delta
@@ -56,7 +57,7 @@ from headwater.views.state.sql_equality import groups_compared, same_value
 from headwater.views.state.state_trace import StateTrace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 logger = logging.getLogger("headwater.views")
 
@@ -74,6 +75,7 @@ class StageRun:
         *,
         initial: bool,
         keeps_all: bool = False,
+        had: int | None = None,
     ) -> None:
         self.stage = stage
         self.shape = shape
@@ -81,6 +83,7 @@ class StageRun:
         self.own = None if initial or own is None or not own.rows else own  # the state before, if it has rows
         self.sessions = sessions
         self.initial = initial
+        self.had = had  # rows, before it is computed anew
         self.keeps_all = keeps_all  # whether its state and its inputs' are whole: nothing is left out or let go
 
     def run(self) -> Delta:
@@ -155,7 +158,9 @@ class StageRun:
 
     def _recompute(self, settled: Mapping[str, TickRelation] | None = None) -> Delta:
         """Recompute the stage from its inputs' whole content; the delta is the difference from its state."""
-        now = StageRun(self.stage, self.shape, settled or self.sources, self.own, self.sessions, initial=True).run()
+        had = None if self.own is None else self.own.rows
+        sources = settled or self.sources
+        now = StageRun(self.stage, self.shape, sources, self.own, self.sessions, initial=True, had=had).run()
         return now if self.own is None else self._difference(now)
 
     def _difference(self, now: Delta) -> Delta:
@@ -173,7 +178,7 @@ class StageRun:
     # Linear and bilinear
 
     def _flow(self, stage: FlowStage) -> Delta:
-        sql, bound = self._terms(stage.terms, stage.constant)
+        sql, bound = self._terms(self._bound(stage.terms), stage.constant)
         if not sql:
             return Delta.nothing(self._weighted_state())
         if _small(bound):
@@ -184,14 +189,14 @@ class StageRun:
         only_came = stage.as_bag and len(bound) == 1 and all(each.changes.plain for each in self.sources.values())
         return self.sessions.write(frame, self._weighted_state()) if only_came else self._write(frame)
 
-    def _terms(self, terms: Sequence[Term], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
-        """The terms that are not zero, as one query, and what its leaves are."""
-        parts: list[str] = []
-        bound: dict[str, BoundRows] = {}
-        for term in terms:
-            if (leaves := self._bind(term)) is not None:
-                parts.append(term.sql)
-                bound.update(leaves)
+    def _bound(self, terms: Sequence[Term]) -> list[BoundTerm]:
+        """The terms that are not zero, and what their leaves are."""
+        return [(term.sql, leaves) for term in terms if (leaves := self._bind(term)) is not None]
+
+    def _terms(self, terms: Sequence[BoundTerm], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
+        """Terms as one query, and what its leaves are."""
+        parts = [sql for sql, _ in terms]
+        bound = {name: rows for _, leaves in terms for name, rows in leaves.items()}
         if constant is not None and self.initial:
             parts.append(constant)
         return "\nUNION ALL\n".join(f"({part})" for part in parts), bound
@@ -249,7 +254,8 @@ class StageRun:
     # Accumulating
 
     def _accumulate(self, stage: AccumulateStage) -> Delta:
-        sql, bound = self._terms(stage.terms, stage.constant)
+        terms = self._bound(stage.terms)
+        sql, bound = self._terms(terms, stage.constant)
         assert self.shape.flow is not None
         assert self.shape.partial is not None
         if not sql:
@@ -259,21 +265,33 @@ class StageRun:
             bound, sql = {"_nothing": flow}, "SELECT * FROM _nothing"
         if not _small(bound) and self._reads_more_than_everything(bound):
             return self._recompute()
+        cut = terms if len(bound) == sum(len(leaves) for _, leaves in terms) and stage.constant is None else []
         if stage.in_range_partial:
-            changes = self._accumulate_by(stage, sql, bound, stage.in_range_partial, stage.in_range_combine)
+            changes = self._accumulate_by(stage, cut, sql, bound, stage.in_range_partial, stage.in_range_combine)
             if changes is not None:
                 return changes
-        changes = self._accumulate_by(stage, sql, bound, stage.partial, stage.combine)
+        changes = self._accumulate_by(stage, cut, sql, bound, stage.partial, stage.combine)
         assert changes is not None
         return changes
 
     def _accumulate_by(
-        self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str, combine_sql: str
+        self,
+        stage: AccumulateStage,
+        cut: Sequence[BoundTerm],
+        sql: str,
+        bound: Mapping[str, BoundRows],
+        partial_sql: str,
+        combine_sql: str,
     ) -> Delta | None:
-        """The flow's rows added to the groups; None when an in-range form met a value out of range."""
-        groups = [column.name for column in stage.groups]
+        """The flow's rows added to the groups; None when an in-range form met a value out of range.
+
+        ``cut``: the terms, where they are all of the flow.
+        """
         result = self._result(combine_sql is stage.in_range_combine)
         combine_sql = groups_compared(combine_sql, self.shape.flow)
+        sliced = self._sliced(stage, cut, partial_sql)
+        if sliced is not None:
+            return self._combined(stage, sliced, combine_sql, result)
         if _small(bound) and (self.own is None or self.own.rows <= thresholds.LOCAL_ROWS_MAX):
             # One action for everything, as all groups there are fit into the plan.
             content = self._weighted_state().empty_table() if self.own is None else self.own.content()
@@ -287,7 +305,21 @@ class StageRun:
                 return LargeGroups(stage, self.shape, self.sessions).written(first.frame(self.sessions.large))
             nothing = self._weighted_state().empty_table()
             return None if _out_of_range(first.local) else self._accumulated(stage, first.local, nothing)
-        partial = self._partial(stage, sql, bound, partial_sql)
+        return self._combined(stage, self._partial(stage, sql, bound, partial_sql), combine_sql, result)
+
+    def _sliced(self, stage: AccumulateStage, cut: Sequence[BoundTerm], partial_sql: str) -> BoundRows | None:
+        """The differences of the touched groups by all cores, where the groups are known to be few."""
+        had = self.had if self.initial else None if self.own is None else self.own.rows
+        if not cut or had is None or had > thresholds.LOOKUP_KEYS_MAX:
+            return None
+        touched = touched_groups(cut, partial_sql, self._partial_schema(stage, partial_sql), self.sessions)
+        return None if touched is None or touched.count > thresholds.LOOKUP_KEYS_MAX else touched
+
+    def _combined(
+        self, stage: AccumulateStage, partial: BoundRows, combine_sql: str, result: pa.Schema
+    ) -> Delta | None:
+        """The differences of the touched groups added to the groups."""
+        groups = [column.name for column in stage.groups]
         few = not groups or partial.count <= thresholds.LOOKUP_KEYS_MAX
         if partial.local is not None and few:
             touched = partial.local.select(groups)
@@ -296,6 +328,7 @@ class StageRun:
                 combine_sql, {"_partial": partial, "_before": BoundRows.of(before)}, result
             )
             return None if _out_of_range(combined) else self._accumulated(stage, combined, with_weight(before, 1))
+        assert self.own is not None
         return LargeGroups(stage, self.shape, self.sessions).added(partial, combine_sql, self.own)
 
     def _result(self, in_range: bool) -> pa.Schema:
@@ -304,11 +337,15 @@ class StageRun:
 
     def _partial(self, stage: AccumulateStage, sql: str, bound: Mapping[str, BoundRows], partial_sql: str) -> BoundRows:
         """The differences of the touched groups."""
-        schema = self.shape.in_range_partial if partial_sql is stage.in_range_partial else self.shape.partial
-        assert schema is not None
+        schema = self._partial_schema(stage, partial_sql)
         if _small(bound):
             return BoundRows.of(self.sessions.collect(partial_sql, bound, schema, (("_flow", sql),)))
         return LargeGroups(stage, self.shape, self.sessions).partial(sql, bound, partial_sql, schema)
+
+    def _partial_schema(self, stage: AccumulateStage, partial_sql: str) -> pa.Schema:
+        schema = self.shape.in_range_partial if partial_sql is stage.in_range_partial else self.shape.partial
+        assert schema is not None
+        return schema
 
     def _accumulated(
         self, stage: AccumulateStage, combined: pa.Table, before: pa.Table, *, whole: bool = False
@@ -337,7 +374,8 @@ class StageRun:
         few = touched.local is not None and touched.count <= thresholds.LOOKUP_KEYS_MAX
         old = self._own_of(keys, touched.local) if few else None
         bound = {
-            given.leaf.name: self._top_k_input(stage, old) or self._restricted(given, touched) for given in stage.inputs
+            given.leaf.name: self._top_k_input(stage, old) or rows_of(given, self.sources, touched)
+            for given in stage.inputs
         }
         if old is not None:
             if _small(bound):
@@ -367,7 +405,7 @@ class StageRun:
             return None
         rows, bare = leading_rows(old, changes, held=stage.leading, keys=given.plain)
         kept = BoundRows.of(rows)
-        return self._restricted(given, BoundRows.of(bare)).and_also(kept) if bare.num_rows else kept
+        return rows_of(given, self.sources, BoundRows.of(bare)).and_also(kept) if bare.num_rows else kept
 
     def _touched(self, stage: KeyedStage) -> BoundRows:
         """The distinct keys of everything that changed."""
@@ -410,35 +448,6 @@ class StageRun:
         changed = touched.local.column(key).drop_null().to_pylist()
         runs = bucket_runs(self.sources[given.leaf.relation], given.plain[0], changed)
         return None if runs is None else BoundRows.of(pa.table([pa.array(runs, pa.int64())], touched.schema))
-
-    def _restricted(self, given: KeyedInput, touched: BoundRows) -> BoundRows:
-        """The bag of an input's rows whose keys are touched."""
-        source: TickRelation = self.sources[given.leaf.relation]
-        columns = given.leaf.columns
-        if given.plain is not None and touched.local is not None:
-            found = source.bag_of(columns, given.plain, touched.local)
-            if found is not None:
-                return found
-        names = touched.schema.names
-        every = source.bag(source.schema.names)
-
-        def build(spark: SparkSession) -> DataFrame:
-            name = f"_every{given.leaf.name}"
-            every.frame(spark).createOrReplaceTempView(name)
-            touched.frame(spark).createOrReplaceTempView("_touched")
-            keys = ", ".join(f"({key}) AS _key{place}" for place, key in enumerate(given.keys))
-            on = " AND ".join(
-                same_value(f"e._key{place}", f"t.{column}", touched.schema.field(column).type)
-                for place, column in enumerate(names)
-            )
-            wanted = ", ".join(f"e.{quoted(column)}" for column in columns)
-            hint = "/*+ BROADCAST(t) */ " if touched.local is not None else ""
-            frame: DataFrame = spark.sql(
-                f"SELECT {hint}{wanted} FROM (SELECT *, {keys} FROM {name}) e LEFT SEMI JOIN _touched t ON {on}"
-            )
-            return frame
-
-        return BoundRows(pa.schema([source.schema.field(name) for name in columns]), every.count, None, build)
 
     # Whole
 

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 
 from headwater.log.schema.ddl import to_ddl
 from headwater.views import thresholds
-from headwater.views.spark.adaptive_plan import shuffled
+from headwater.views.spark.adaptive_plan import from_there, rows_shuffled
+from headwater.views.spark.plans.lane_check import lane_of
 from headwater.views.spark.plans.plan_cache import SETTINGS as PLAN_CACHE
-from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, collect
+from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, Question, collect
 from headwater.views.spark.scans import SCRATCH, fitted, nullable, scan
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.relation import BoundRows
@@ -74,7 +75,7 @@ Steps = Sequence[tuple[str, str]]
 class ViewSessions:
     """Where one view's stages run."""
 
-    def __init__(self, spark: SparkSession, scratch: Path) -> None:
+    def __init__(self, spark: SparkSession, scratch: Path, app_folder: Path | None = None) -> None:
         self.small = spark.newSession()
         self.large = spark.newSession()
         cores = spark.sparkContext.defaultParallelism
@@ -88,6 +89,7 @@ class ViewSessions:
             self.large.conf.set(SCRATCH, str(scratch))
         self.place: StagePlace | None = None  # of the stage that runs; None: executors see this machine's files
         self.scratch = scratch
+        self.app_folder = app_folder  # for what a stage keeps for the next process; None: nothing is kept
         self.plan_cache = PlanCache(self.small)
         self.tick = 0  # that is being computed
         self.remembered: dict[str, Any] = {}  # what a stage keeps in memory from tick to tick, by its name
@@ -129,6 +131,26 @@ class ViewSessions:
         self.actions += 1
         leaves = {name: rows.leaf for name, rows in bound.items()}
         return fitted(self.plan_cache.collect(CachedQuery(sql, tuple(steps)), leaves), schema)
+
+    @property
+    def has_lane(self) -> bool:
+        """Whether small queries run on the driver's own threads."""
+        return lane_of(self.small) is not None
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at once."""
+        return int(self.small.sparkContext.defaultParallelism)
+
+    def collect_all(self, questions: Sequence[Question], schema: pa.Schema) -> list[pa.Table] | None:
+        """The results of some queries, by all cores in the driver lane; None when it cannot do them."""
+        answers = self.plan_cache.collect_all(questions, int(self.small.sparkContext.defaultParallelism))
+        if answers is None:
+            return None
+        shared = {id(rows): rows.table.num_rows for each in questions for rows in each.tables.values()}
+        self.rows_read += sum(shared.values()) + sum(rows.rows for each in questions for rows in each.files.values())
+        self.actions += len(questions)
+        return [fitted(answer, schema) for answer in answers]
 
     def collect_frame(self, frame: DataFrame, schema: pa.Schema) -> pa.Table:
         """A small frame's rows, here."""
@@ -172,9 +194,10 @@ class ViewSessions:
         if not grouped:
             frame = frame.select(*map(quoted, schema.names))
         else:
-            most, frame = shuffled(frame)
+            most = rows_shuffled(frame)
             if most is not None and most <= thresholds.SETTLED_ROWS_MAX:
                 return BoundRows.of(self.collect_frame(frame, schema))
+            frame = from_there(frame)
         if self.place is not None:
             frame = self.kept(frame)
             self.actions += 1

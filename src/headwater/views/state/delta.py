@@ -159,6 +159,12 @@ class Delta:
             return self.table
         return pa.Table.from_batches(self._batches(self.schema), schema=self.schema)
 
+    def columns(self, fields: pa.Schema) -> pa.Table:
+        """These columns of the rows, here. Not of a lazy delta."""
+        if self.table is not None:
+            return fitted(self.table, fields)
+        return pa.Table.from_batches(self._batches(fields), schema=fields)
+
     def _batches(self, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
         if self.stored is not None:
             return self.stored.read(fields)

@@ -82,7 +82,7 @@ class SmallRuns:
         """Let go of a run that no manifest will list; without a name, of all such runs of a folder."""
         with self._lock:
             for place in [(folder, name)] if name is not None else [p for p in self._pending if p[0] == folder]:
-                self._pending.pop(place, None)
+                self._pending_bytes -= len(self._pending.pop(place, b""))
 
     def _remember(self, key: tuple[str, str, int], table: pa.Table) -> None:
         if key in self._tables:

@@ -39,7 +39,7 @@ from headwater.views.tick import input_times, overtaken, pausing, unprepared
 from headwater.views.tick.built_views import BuiltViews
 from headwater.views.tick.cancellation import Cancellation
 from headwater.views.tick.evaluate import Evaluation, ViewProgress
-from headwater.views.tick.exchange import release_memory
+from headwater.views.tick.freed_memory import release_memory, return_freed
 from headwater.views.tick.inputs import InputRelation, rows_taken
 from headwater.views.tick.overtaken import LostRows
 from headwater.views.tick.pausing import Pause
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from headwater.views.serving.publish import Publisher
 
 TICKS_KEPT = 1000
-PRUNE_TICKS = 100  # ticks between two removals of files that no manifest lists
+PRUNE_TICKS = 100  # between two removals of files that no manifest lists, and of free memory
 
 Stops = dict[str, dict[int, int]]
 
@@ -480,9 +480,11 @@ class TickEngine:
         for sessions in filter(None, (self._inputs, *(view.sessions for view in self.prepared.views.values()))):
             sessions.tidy()
         self.store.begin_merges({name: trace for name, trace in self.traces.items() if _owner(name) not in self.paused})
-        if number % PRUNE_TICKS == 0 and self.pinned_tick is None:
-            released = self.manifests.take_released()
-            self.store.begin_pruning(lambda: self.manifests.listed_by(self.epoch), self.traces, released)
+        if number % PRUNE_TICKS == 0:
+            return_freed()
+            if self.pinned_tick is None:
+                released = self.manifests.take_released()
+                self.store.begin_pruning(lambda: self.manifests.listed_by(self.epoch), self.traces, released)
         if self.manifests.tidy_due:
             self.store.run_beside(self.manifests.tidy)
 

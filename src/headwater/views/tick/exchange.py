@@ -16,7 +16,6 @@ where they are texts.
 from __future__ import annotations
 
 import contextlib
-import gc
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +30,6 @@ from headwater.views.state.lookups.key_index import NOT_FOUND, KeyIndex
 from headwater.views.state.lookups.keyed_pass import current_rows
 from headwater.views.state.run import STAGING, RowWriter
 from headwater.views.state.trace import Trace
-
-HELD_BYTES_MIN = 32 << 20
 
 
 def exchanged(trace: Trace, keys: pa.Table, new: pa.Table, *, keeps: bool) -> Delta:
@@ -75,16 +72,6 @@ def _written(trace: Trace, keys: pa.Table, new: pa.Table, paths: Sequence[Path],
 def _remove(files: Files, paths: Sequence[Path]) -> None:
     for path in paths:
         files.unlink(path, label="exchange.unlink")
-
-
-def release_memory() -> None:
-    """Give back what a large tick held: its rows may be in cycles of Python objects, and Arrow keeps what was freed.
-
-    A look at every object of the process takes 0.1 s and more: only where Arrow still holds much.
-    """
-    if pa.total_allocated_bytes() >= HELD_BYTES_MIN:
-        gc.collect()
-    pa.default_memory_pool().release_unused()
 
 
 def _parted(trace: Trace, keys: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:

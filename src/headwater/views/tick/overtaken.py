@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.clock import format_us
 from headwater.errors import OffsetOutOfRange
-from headwater.log.contract import EventLog, EventTopic
+from headwater.log.contract import Capability, EventLog, EventTopic
 from headwater.log.maintenance.alerts import Condition, note_once
 from headwater.views.state.manifest import Frontier
 
@@ -20,11 +20,13 @@ LostRows = Mapping[str, Mapping[int, tuple[int, int]]]  # {topic: {partition: (f
 
 
 def lost_rows(frontier: Frontier, topics: Iterable[EventTopic]) -> LostRows:
-    """The rows after a frontier that retention has dropped."""
+    """The rows after a frontier that retention has dropped, or another program from a log that is not ours alone."""
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for topic in topics:
         settings, at = topic.settings, frontier.get(topic.name)
-        if at is None or (settings.retention_ms is None and settings.retention_bytes is None):
+        kept_for_ever = settings.retention_ms is None and settings.retention_bytes is None
+        # Kafka's tools delete records whatever the topic was declared with.
+        if at is None or (kept_for_ever and Capability.NATIVE_FILES in topic.log.capabilities):
             continue
         starts = topic.start_offsets()
         gone = {number: (offset, starts[number]) for number, offset in at.items() if offset < starts.get(number, 0)}

@@ -211,6 +211,7 @@ def prepare(
         if leaf.content is not LeafContent.CHANGES
     }
     topics = _timed_topics({name: plan for name, (_, plan, _) in plans.items()}, inputs)
+    kept = None if answers is None else answers.parent
     views = {
         name: PreparedView(
             view,
@@ -218,7 +219,7 @@ def prepare(
             shapes,
             _keeps(plan, looked_at),
             fingerprints[name],
-            (sessions or {}).get(name) or ViewSessions(spark, scratch / name),
+            (sessions or {}).get(name) or ViewSessions(spark, scratch / name, kept),
             topics[name],
         )
         for name, (view, plan, shapes) in plans.items()

@@ -7,6 +7,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.errors import CorruptSegment
 from headwater.log.home import Log
 from headwater.log.maintenance.sealing import seal_partition
 from headwater.log.storage.active_segment import arrow_bases
@@ -40,6 +41,27 @@ def test_the_active_segment_is_never_sealed(quiet):
 
     assert seal_partition(topic, 0) == 0
     assert list((topic.directory / "0").glob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("made", [[".arrow"], [".arrow", ".index"]])
+def test_a_segment_that_a_writer_is_just_making_is_not_damage(quiet, made):
+    topic = quiet.topic("t", "x INT")
+    topic.append([{"x": 1}])
+    topic.partition(0).roll()
+    newest = topic.directory / "0" / f"{1:020d}"
+    whole = newest.with_suffix(".arrow").read_bytes()
+    listed = newest.with_suffix(".index").read_bytes()
+    for suffix in (".arrow", ".index"):  # as another process leaves them between making the files and their headers
+        newest.with_suffix(suffix).unlink()
+        if suffix in made:
+            newest.with_suffix(suffix).touch()
+
+    assert seal_partition(topic, 0) == 1
+
+    newest.with_suffix(".arrow").write_bytes(b"x" + whole[1:])
+    newest.with_suffix(".index").write_bytes(listed)  # a header that the index lists is another matter
+    with pytest.raises(CorruptSegment, match="header"):
+        seal_partition(topic, 0)
 
 
 def test_nothing_but_the_sealed_file_and_the_active_pair_is_left(quiet):

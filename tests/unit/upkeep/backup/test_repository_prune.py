@@ -13,6 +13,7 @@ import pytest
 from headwater.errors import BackupDamaged, BackupRefused, InvalidDeclaration
 from headwater.log.home import Log
 from headwater.log.maintenance.compaction import compact_partition
+from headwater.objects.folder_store import FolderStore
 from headwater.testing import ManualClock
 from headwater.upkeep.backup import repository_turn
 from headwater.upkeep.backup.backup_repository import BackupRepository
@@ -97,16 +98,18 @@ def test_what_a_killed_backup_left_stays_for_a_day(tmp_path: Path) -> None:
     assert not old.exists()
 
 
+@pytest.mark.parametrize("before", ["backups/", "objects/"])
 def test_a_prune_that_stalled_takes_nothing_of_a_backup_that_was_made_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
+    """It stalls between its last question and its deletes, or between these: another process counts it as dead."""
     repository = daily(tmp_path, 3)
     oldest = repository.ids()[0]
     restore_home(tmp_path / "backups", tmp_path / "again", backup=oldest)  # it needs what only the oldest has
     delete, stalled = repository.store.delete, []
 
     def stalling_delete(name: str) -> None:
-        if name.startswith("objects/") and not stalled:
+        if name.startswith(before) and not stalled:
             stalled.append(name)
             with monkeypatch.context() as patch, Log(tmp_path / "again", maintenance_interval=None) as log:
                 patch.setattr(repository_turn, "_lives", lambda *_: False)  # it counts as dead
@@ -121,6 +124,37 @@ def test_a_prune_that_stalled_takes_nothing_of_a_backup_that_was_made_meanwhile(
     assert repository.verify().ok
     assert any("~" in name for name in repository.objects())  # stored again, although the same bytes were there
     assert repository.removals() == {}
+
+
+def test_a_backup_that_stalled_before_it_counts_is_refused_when_others_have_pruned_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = daily(tmp_path, 2)
+    restore_home(tmp_path / "backups", tmp_path / "again", backup=repository.ids()[0])
+    create, stalled = FolderStore.create, []
+
+    def stalling_create(self: FolderStore, name: str, data: bytes) -> bool:
+        if name.startswith("backups/") and not stalled:
+            stalled.append(name)
+            with monkeypatch.context() as patch:
+                patch.setattr(repository_turn, "_lives", lambda *_: False)  # it counts as dead
+                prune(repository, "1")  # takes what only the oldest and the stalled one need
+        return create(self, name, data)
+
+    monkeypatch.setattr(FolderStore, "create", stalling_create)
+    with (
+        Log(tmp_path / "again", maintenance_interval=None) as log,
+        pytest.raises(BackupRefused, match="there is another backup") as refused,
+    ):
+        create_backup(log, tmp_path / "backups")
+
+    assert "has taken over the turn" in str(refused.value.detail)
+    assert len(repository.ids()) == 1
+    assert repository.verify().ok
+    with Log(tmp_path / "again", maintenance_interval=None) as log:
+        create_backup(log, tmp_path / "backups")  # begun again
+    assert len(repository.ids()) == 2
+    assert repository.verify().ok
 
 
 def test_nothing_is_pruned_while_a_backup_is_under_way_and_a_dead_one_holds_nobody_up(tmp_path: Path) -> None:

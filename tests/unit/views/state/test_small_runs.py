@@ -56,3 +56,12 @@ def test_a_tick_that_fails_leaves_nothing_in_memory(store: StateStore) -> None:
     store.forget()
 
     assert waiting(store) == []
+
+
+def test_rows_that_were_let_go_do_not_count_as_waiting(store: StateStore) -> None:
+    assert store.small is not None
+    for tick in range(1, 4):
+        store.write("orders", changes(), tick, 1)
+        store.forget()
+
+    assert store.small._pending_bytes == 0

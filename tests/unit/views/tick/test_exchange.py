@@ -5,7 +5,6 @@ Not here: whole ticks with every table large (``tests/spark/test_views_equal_bat
 
 from __future__ import annotations
 
-import gc
 import math
 import tempfile
 from pathlib import Path
@@ -26,7 +25,7 @@ from headwater.views.state.lookups.key_index import KeyIndex
 from headwater.views.state.run import STAGING
 from headwater.views.state.trace import Trace
 from headwater.views.tick import exchange
-from headwater.views.tick.exchange import HELD_BYTES_MIN, exchanged, release_memory
+from headwater.views.tick.exchange import exchanged
 
 # A key's type, and values of it. Numbers close together are found by place, others by hash.
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -213,22 +212,3 @@ def test_keys_are_still_looked_up_after_an_exchange_that_was_not_committed(
 
     assert trace.lookup(["id"], one, ["id"]).equals(before)
     assert before.to_pylist() == [{"id": 2, "_weight": 1}]
-
-
-def test_rows_that_are_held_by_a_cycle_are_given_back() -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        before = pa.total_allocated_bytes()
-        cycle: list[Any] = [pa.nulls(HELD_BYTES_MIN // 4, pa.int64())]
-        cycle.append(cycle)
-        held = pa.total_allocated_bytes() - before
-        del cycle
-
-        release_memory()
-        left = pa.total_allocated_bytes() - before
-    finally:
-        gc.enable()
-
-    assert held >= HELD_BYTES_MIN
-    assert left < HELD_BYTES_MIN

@@ -107,10 +107,10 @@ class LeafRows:
                 writer.write_batch(pa.RecordBatch.from_pylist([], schema=self.table.schema))
         return sink.getvalue()
 
-    @property
+    @functools.cached_property
     def bytes(self) -> int:
-        """The size of the stream."""
-        return int(self.encoded.size)
+        """The size in memory; that of the stream is a little more."""
+        return int(self.table.nbytes)
 
     def in_java(self, jvm: JVMView) -> JavaObject:
         """The record batches in the JVM, as a Scala sequence of byte arrays."""

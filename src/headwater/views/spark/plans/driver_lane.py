@@ -17,8 +17,9 @@ from __future__ import annotations
 import itertools
 import struct
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIRST_TASK = 1 << 40  # no task of Spark's own has such a number
+T = TypeVar("T")
 LENGTH = struct.Struct(">i")
 
 # The types of a run's parameters.
@@ -91,11 +93,20 @@ class DriverLane:
         self._threads = threading.local()
         self._running = jvm.java.util.concurrent.ConcurrentLinkedQueue()  # the contexts of runs under way
         self._interrupts = 0
-        self.new_context = self._new_context(_field(jvm, env, "org.apache.spark.SparkEnv", "metricsSystem"))
+        self._cores: int = spark.sparkContext.defaultParallelism
+        self._beside: ThreadPoolExecutor | None = None
+        task = next(self._numbers)
+        self._introduce(task, _field(jvm, env, "org.apache.spark.SparkEnv", "blockManager"))
+        self.new_context = self._new_context(task, _field(jvm, env, "org.apache.spark.SparkEnv", "metricsSystem"))
         self.run_within = self._run_within()
         self.read_leaf = leaf_reader(self.handles, jvm)
 
-    def _new_context(self, metrics: JavaObject) -> JavaObject:
+    def _introduce(self, task: int, blocks: JavaObject) -> None:
+        """Tell the block manager of the runs' task: it locks what a scan of files shares for the task."""
+        register = self.handles.method("org.apache.spark.storage.BlockManager", "registerTask", VOID, LONG)
+        self.handles.fixed(register, 0, blocks, task).invokeWithArguments(self.handles.arguments())
+
+    def _new_context(self, task: int, metrics: JavaObject) -> JavaObject:
         """A handle that makes a task context of a memory manager and settings."""
         package = self.jvm.org.apache.spark
         resources = getattr(package.TaskContextImpl, "$lessinit$greater$default$12")()
@@ -107,7 +118,7 @@ class DriverLane:
             *("scala.math.BigDecimal", "scala.collection.immutable.Map"),
         )
         made = self.handles.fixed(made, 8, metrics, task_metrics, None, resources)
-        return self.handles.fixed(made, 0, 0, 0, 0, next(self._numbers), 0, 1)
+        return self.handles.fixed(made, 0, 0, 0, 0, task, 0, 1)
 
     def _run_within(self) -> JavaObject:
         """A handle that runs a partition of an RDD within a context and its memory, and answers to a stream."""
@@ -152,6 +163,17 @@ class DriverLane:
         self._interrupts += 1
         for context in self._running.toArray():
             context.markInterrupted("the tick was given up")
+
+    def side_by_side(self, runs: Sequence[Callable[[], T]]) -> list[T]:
+        """What some runs of different plans give: the first one in this thread, the others beside it."""
+        if self._beside is None:
+            self._beside = ThreadPoolExecutor(max_workers=self._cores, thread_name_prefix="headwater-lane")
+        others = [self._beside.submit(run) for run in runs[1:]]
+        try:
+            first = runs[0]()
+        finally:
+            wait(others)
+        return [first, *(other.result() for other in others)]
 
     def run(self, plan: LanePlan, tables: Sequence[LeafRows]) -> list[bytes]:
         """The record batches that a plan gives over these tables."""

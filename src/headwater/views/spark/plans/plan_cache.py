@@ -16,9 +16,9 @@ import logging
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ import pyarrow as pa
 from headwater.views import thresholds
 from headwater.views.spark.plans.arrow_leaves import ArrowLeaf, LeafRows
 from headwater.views.spark.plans.driver_lane import DriverLane, LaneInterrupted, LanePlan
+from headwater.views.spark.plans.file_leaves import FileLeaf, FileRows
 from headwater.views.spark.plans.lane_check import lane_of
 from headwater.views.spark.plans.single_partition import in_one_task
 from headwater.views.spark.scans import local_frame
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headwater.views")
 
+NO_FILES: Mapping[str, FileRows] = {}
+FAST_MAP_LEFT_OUT = "spark.sql.codegen.aggregate.map.twolevel.partialOnly"  # where partial and final are one step
 KEPT_MAX = 16  # plans of one view
 RELEASED_BYTES_MIN = 1 << 20
 AHEAD_RUNS = 3  # of a plan that is made ahead: Java has compiled its code then
@@ -59,6 +62,7 @@ SETTINGS = {
 FORGETFUL = frozenset(
     [
         *("Scan", "LocalTableScan", "Project", "Filter", "Generate", "Expand", "Union", "Coalesce"),
+        *("FileScan", "ColumnarToRow"),
         *("Sort", "GlobalLimit", "LocalLimit", "Window", "WindowGroupLimit"),
         *("HashAggregate", "SortAggregate", "ObjectHashAggregate"),
         *("SortMergeJoin", "ShuffledHashJoin", "CartesianProduct"),
@@ -83,20 +87,45 @@ class PlanKey:
     leaves: tuple[tuple[str, pa.Schema], ...]
     few: bool
     compiled: bool
+    built: tuple[str, ...] = ()  # the leaves that are small beside the largest: hash tables are made of these
+    # Of a slice: the thread, of those that answer questions at the same time. Each needs plans of its own.
+    place: int | None = None
+    in_files: tuple[tuple[str, pa.Schema], ...] = ()  # leaves that are read from files
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.question, self.leaves, self.few, self.compiled))
+        return hash((self.question, self.leaves, self.few, self.compiled, self.built, self.place, self.in_files))
 
     def __hash__(self) -> int:
         return self._hash  # of schemas it takes 20 µs, and a run asks for it several times
 
     @staticmethod
-    def of(question: CachedQuery, tables: Mapping[str, LeafRows]) -> PlanKey:
+    def of(
+        question: CachedQuery,
+        tables: Mapping[str, LeafRows],
+        place: int | None = None,
+        files: Mapping[str, FileRows] = NO_FILES,
+    ) -> PlanKey:
         """The key of a question over these tables."""
-        few = _most_bytes(tables) <= thresholds.FEW_BYTES_MAX
+        few = _most_bytes(tables) <= thresholds.FEW_BYTES_MAX and not files
         leaves = tuple((name, rows.schema) for name, rows in tables.items())
-        return PlanKey(question, leaves, few, _worth_compiling(tables))
+        in_files = tuple((name, rows.schema) for name, rows in files.items())
+        compiled, built = _worth_compiling(tables), _worth_building(tables, files)
+        return PlanKey(question, leaves, few, compiled, built, place, in_files)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, and the rows of its leaves: tables, and at most one that is in a file."""
+
+    query: CachedQuery
+    tables: Mapping[str, LeafRows]
+    files: Mapping[str, FileRows]
+
+    @property
+    def rows(self) -> int:
+        """How many rows are read to answer it."""
+        return sum([*(each.table.num_rows for each in self.tables.values()), *(f.rows for f in self.files.values())])
 
 
 @dataclass
@@ -107,9 +136,13 @@ class KeptPlan:
     frame: DataFrame
     lane: LanePlan | None  # None: as a Spark job
     crosses: bool = False  # whether it joins each row of one leaf with each of another
+    file: FileLeaf | None = None  # what it reads from a file
 
-    def run(self, tables: Mapping[str, LeafRows]) -> pa.Table:
+    def run(self, tables: Mapping[str, LeafRows], files: Mapping[str, FileRows] = NO_FILES) -> pa.Table:
         """The rows, for these rows of its leaves."""
+        for rows in files.values():
+            assert self.file is not None
+            self.file.bind(rows)
         if self.lane is not None:
             return self.lane.run([tables[name] for name in self.leaves])
         for name, leaf in self.leaves.items():
@@ -135,7 +168,7 @@ class PlanCache:
 
     def kept_keys(self) -> list[PlanKey]:
         """The keys of the plans that are kept, those used last at the end."""
-        return [key for key, _ in list(self._kept)]
+        return [key for key, _ in list(self._kept) if not key.in_files]  # these are planned with a file at hand
 
     def plan_ahead(self, key: PlanKey) -> bool:
         """Plan a question before there are rows; False when its plan is kept already, or cannot be."""
@@ -157,6 +190,45 @@ class PlanCache:
         finally:
             for kept in self._kept.values() if any(map(_is_large, tables.values())) else ():
                 kept.release(tables)
+
+    def collect_all(self, questions: Sequence[Question], lanes: int) -> list[pa.Table] | None:
+        """The answers of several questions, in so many threads of the lane; None when that cannot be, or failed."""
+        lane = lane_of(self.spark)
+        if lane is None:
+            return None
+        shares: list[list[tuple[KeptPlan, Question]]] = []
+        for place, given in enumerate(_shares(questions, lanes)):
+            # A plan is run by one thread at a time: each thread has its own.
+            shares.append([(self._in_place(lane, question, place), question) for question in given])
+        plans = [kept for share in shares for kept, _ in share]
+        if any(kept.lane is None or kept.crosses for kept in plans):
+            return None
+        try:
+            answers = lane.side_by_side([partial(_run_all, share) for share in shares])
+        except LaneInterrupted:
+            raise
+        except Exception as error:  # a Spark job fails as well, and says it in Spark's own way, or it is the lane
+            logger.warning("slices of a query run as a Spark job, since the driver lane failed: %s", error)
+            return None
+        finally:
+            for share in shares:
+                for kept, question in share:
+                    kept.release(question.tables)
+        self.in_lane += len(questions)
+        return [answer for some in answers for answer in some]
+
+    def _in_place(self, lane: DriverLane, question: Question, place: int) -> KeptPlan:
+        """The plan of a question that others are answered beside."""
+        key = PlanKey.of(question.query, question.tables, place, question.files)
+        kept = self._kept.get((key, lane))
+        if kept is not None:
+            self._kept.move_to_end((key, lane))
+            self.reused += 1
+            return kept
+        kept, keeps = self._plan(key, question.tables, lane, question.files)
+        if keeps:
+            self._keep(key, lane, kept)
+        return kept
 
     def _collect(self, question: CachedQuery, tables: Mapping[str, LeafRows]) -> pa.Table:
         lane = lane_of(self.spark)
@@ -196,25 +268,49 @@ class PlanCache:
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
 
-    def _plan(self, key: PlanKey, tables: Mapping[str, LeafRows], lane: DriverLane | None) -> tuple[KeptPlan, bool]:
+    def _plan(
+        self,
+        key: PlanKey,
+        tables: Mapping[str, LeafRows],
+        lane: DriverLane | None,
+        files: Mapping[str, FileRows] = NO_FILES,
+    ) -> tuple[KeptPlan, bool]:
         """The question planned over these tables, and whether the plan can be run again over others."""
         leaves = {name: ArrowLeaf(self.spark, rows.schema) for name, rows in tables.items()}
         frames = {name: leaf.frame for name, leaf in leaves.items()}
-        frame = self._frame(key.question, frames, few=key.few, compiled=key.compiled)
+        frames |= {name: rows.frame(self.spark) for name, rows in files.items()}
+        frame = self._frame(
+            key.question, frames, few=key.few, compiled=key.compiled, built=key.built, sliced=key.place is not None
+        )
         plan = plan_of(frame)
         crosses = "CartesianProduct" in plan
         keeps = is_forgetful(plan) and not (crosses and _pairs(tables) > thresholds.LANE_PAIRS_MAX)
-        return KeptPlan(leaves, frame, _in_lane(lane, frame, leaves.values()) if keeps else None, crosses), keeps
+        file = _file_leaf(frame) if files and keeps else None
+        runs = _in_lane(lane, frame, leaves.values()) if keeps and (file is not None or not files) else None
+        return KeptPlan(leaves, frame, runs, crosses, file), keeps
 
-    def _frame(self, question: CachedQuery, frames: Mapping[str, DataFrame], *, few: bool, compiled: bool) -> DataFrame:
+    def _frame(
+        self,
+        question: CachedQuery,
+        frames: Mapping[str, DataFrame],
+        *,
+        few: bool,
+        compiled: bool,
+        built: tuple[str, ...] = (),
+        sliced: bool = False,
+    ) -> DataFrame:
+        """``sliced``: many rows of one flow, which are grouped."""
+        of_small = frozenset(built)
+        # The map in generated code, which has room for 65 000 groups at once, is for many rows and few groups.
+        self.spark.conf.set(FAST_MAP_LEFT_OUT, str(not sliced).lower())
         self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
         for name, given in frames.items():
             given.createOrReplaceTempView(name)
         for name, sql in question.steps:
-            step = self.spark.sql(in_one_task(sql, few=few))
+            step = self.spark.sql(in_one_task(sql, few=few, built=of_small, grouped=sliced))
             # The parts of a union are as many partitions, which an aggregate would exchange.
             (step.coalesce(1) if "UNION" in sql.upper() else step).createOrReplaceTempView(name)
-        frame = self.spark.sql(in_one_task(question.sql, few=few))
+        frame = self.spark.sql(in_one_task(question.sql, few=few, built=of_small))
         # As the last step Spark has limits of another kind, which may exchange rows.
         gathered = any(word in question.sql.upper() for word in ("LIMIT", "UNION"))
         return frame.coalesce(1) if gathered else frame
@@ -228,10 +324,31 @@ def _in_lane(lane: DriverLane | None, frame: DataFrame, leaves: Iterable[ArrowLe
         return None
 
 
+def _file_leaf(frame: DataFrame) -> FileLeaf | None:
+    try:
+        return FileLeaf(frame)
+    except RuntimeError as error:
+        logger.warning("a query over a file runs as a Spark job: %s", error)
+        return None
+
+
 def collect(frame: DataFrame) -> pa.Table:
     """A frame's rows by a Spark job: what ``toArrow`` does, less the questions about settings that it asks the JVM."""
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # type: ignore[operator]
     return pa.Table.from_batches(batches)
+
+
+def _run_all(share: Sequence[tuple[KeptPlan, Question]]) -> list[pa.Table]:
+    """One thread's part of the work."""
+    return [kept.run(question.tables, question.files) for kept, question in share]
+
+
+def _shares(questions: Sequence[Question], most: int) -> list[list[Question]]:
+    """The questions dealt out, the largest first, each to whom has the least to do."""
+    shares: list[list[Question]] = [[] for _ in range(min(most, len(questions)))]
+    for question in sorted(questions, key=lambda each: -each.rows):
+        min(shares, key=lambda share: sum(each.rows for each in share)).append(question)
+    return shares
 
 
 def _is_large(rows: LeafRows) -> bool:
@@ -244,6 +361,20 @@ def _most_bytes(tables: Mapping[str, LeafRows]) -> int:
 
 def _pairs(tables: Mapping[str, LeafRows]) -> int:
     return math.prod(max(1, rows.table.num_rows) for rows in tables.values())
+
+
+def _worth_building(tables: Mapping[str, LeafRows], files: Mapping[str, FileRows]) -> tuple[str, ...]:
+    """The leaves of which hash tables are to be made, however large the others are."""
+    if files:  # what is read from a file is the largest
+        return tuple(name for name, rows in tables.items() if rows.bytes <= thresholds.BROADCAST_BYTES_MAX)
+    most = max((rows.table.num_rows for rows in tables.values()), default=0)
+    if most < thresholds.BUILT_ROWS_MIN:  # by the right side, as ever: another plan would gain nothing
+        return ()
+    return tuple(
+        name
+        for name, rows in tables.items()
+        if rows.table.num_rows * thresholds.BUILT_FACTOR <= most and rows.bytes <= thresholds.FEW_BYTES_MAX
+    )
 
 
 def _worth_compiling(tables: Mapping[str, LeafRows]) -> bool:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headwater.views.spark.plans.plan_cache import CachedQuery, PlanCache, PlanKey
 
-FORMAT = 1  # raised when what is kept changes
+FORMAT = 2  # raised when what is kept changes
 
 
 class PlanRecord:
@@ -67,10 +67,13 @@ def _as_json(key: PlanKey) -> dict[str, Any]:
         "leaves": leaves,
         "few": key.few,
         "compiled": key.compiled,
+        "built": key.built,
+        "place": key.place,
     }
 
 
 def _from_json(kept: Mapping[str, Any]) -> PlanKey:
     leaves = [(name, pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))) for name, schema in kept["leaves"]]
     question = CachedQuery(kept["sql"], tuple((name, sql) for name, sql in kept["steps"]))
-    return PlanKey(question, tuple(leaves), bool(kept["few"]), bool(kept["compiled"]))
+    few, compiled, built = bool(kept["few"]), bool(kept["compiled"]), tuple(map(str, kept["built"]))
+    return PlanKey(question, tuple(leaves), few, compiled, built, kept["place"])

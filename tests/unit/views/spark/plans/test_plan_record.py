@@ -15,6 +15,7 @@ LEAVES = (("_a", pa.schema([("odd `name`", pa.list_(pa.string())), ("at", pa.tim
 KEYS = [
     PlanKey(CachedQuery("SELECT 'O''Brien' FROM _a", (("_s", "SELECT 1"),)), LEAVES, few=True, compiled=False),
     PlanKey(CachedQuery("SELECT 2"), (), few=False, compiled=True),
+    PlanKey(CachedQuery("SELECT 2"), (), few=False, compiled=True, built=("_a",), place=1),
 ]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 # How large a part of the documents has an atom, as long as no documents have told it.
 PRIORS: dict[type, float] = {Equals: 0.01, Word: 0.02, WordPrefix: 0.05, StartsWith: 0.05, IsNull: 0.2}
 GROUP_PRIOR = 0.1
+KINDS = ("words", "prefixes", "values", "starts", "nulls")
 PRIOR_DOCUMENTS = 50.0  # a prior counts as much as so many documents
 
 
@@ -45,9 +47,10 @@ class AtomDictionary:
         self.values: dict[str, dict[Any, int]] = {}
         self.starts: dict[str, dict[Any, int]] = {}
         self.nulls: dict[str, dict[Any, int]] = {}
-        self.groups: dict[frozenset[Atom], int] = {}
+        self.groups: dict[frozenset[int], int] = {}  # by the numbers of their members
         self._lengths: dict[int, Counter[int]] = {}  # of the beginnings in a dictionary, by its id
         self.tokens: dict[str, int] = {}  # of phrases
+        self._token_texts: list[str] = []
         self._token_uses: list[int] = []
         self._free_tokens: list[int] = []
         self._uses: list[int] = []
@@ -73,14 +76,14 @@ class AtomDictionary:
     def use(self, atom: Atom | frozenset[Atom]) -> int:
         """The number of an atom or a group, which is used once more now."""
         if isinstance(atom, frozenset):
-            number = self.groups.get(atom)
+            members = frozenset(map(self.use, atom))
+            number = self.groups.get(members)
             if number is None:
-                members = tuple(self.use(each) for each in atom)
-                number = self._given(self.groups, atom, GROUP_PRIOR)
-                self._members[number] = members
+                number = self._given(self.groups, members, GROUP_PRIOR)
+                self._join(number, members)
+            else:  # it holds its members already
                 for member in members:
-                    self._groups_of.setdefault(member, []).append(number)
-                self._group_arrays = None
+                    self.release(member)
         else:
             entries, key = self._entries(atom)
             number = entries.get(key)
@@ -88,6 +91,12 @@ class AtomDictionary:
                 number = self._given(entries, key, PRIORS[type(atom)])
         self._uses[number] += 1
         return number
+
+    def _join(self, group: int, members: Iterable[int]) -> None:
+        self._members[group] = tuple(members)
+        for member in self._members[group]:
+            self._groups_of.setdefault(member, []).append(group)
+        self._group_arrays = None
 
     def _entries(self, atom: Atom) -> tuple[dict[Any, int], Any]:
         if isinstance(atom, Word):
@@ -146,19 +155,21 @@ class AtomDictionary:
         if number is None:
             if self._free_tokens:
                 number = self._free_tokens.pop()
+                self._token_texts[number] = token
             else:
                 number = len(self._token_uses)
                 self._token_uses.append(0)
+                self._token_texts.append(token)
             self.tokens[token] = number
         self._token_uses[number] += 1
         return number
 
-    def release_token(self, token: str) -> None:
+    def release_token(self, number: int) -> None:
         """A token of a phrase is used once less."""
-        number = self.tokens[token]
         self._token_uses[number] -= 1
         if not self._token_uses[number]:
-            del self.tokens[token]
+            del self.tokens[self._token_texts[number]]
+            self._token_texts[number] = ""
             self._free_tokens.append(number)
 
     # Groups
@@ -201,3 +212,47 @@ class AtomDictionary:
         priors = np.array(self._priors)
         counts[len(self._counts) :] = priors[len(self._counts) :] * self._seen
         return np.asarray((counts + priors * PRIOR_DOCUMENTS) / (self._seen + PRIOR_DOCUMENTS))
+
+    # As a file has it
+
+    def written(self) -> dict[str, Any]:
+        """What is kept of it, as JSON can hold it."""
+        kinds = {kind: getattr(self, kind) for kind in KINDS}
+        return {
+            "kinds": {
+                kind: {column: [list(entries), list(entries.values())] for column, entries in columns.items()}
+                for kind, columns in kinds.items()
+            },
+            "groups": [[number, *members] for number, members in self._members.items()],
+            "tokens": self._token_texts,
+            "token_uses": self._token_uses,
+            "uses": self._uses,
+            "priors": self._priors.tolist(),
+            "counts": self._counts.tolist(),
+            "seen": self._seen,
+        }
+
+    @staticmethod
+    def read(about: Mapping[str, Any]) -> AtomDictionary:
+        """What ``written`` gave."""
+        made = AtomDictionary()
+        made._uses, made._priors = about["uses"], array("d", about["priors"])
+        made._counts, made._seen = np.array(about["counts"], np.float64), about["seen"]
+        made._places = [({}, None)] * len(made._uses)
+        for kind in KINDS:
+            for column, (keys, numbers) in about["kinds"][kind].items():
+                entries = dict(zip(keys, numbers, strict=True))
+                getattr(made, kind)[column] = entries
+                made._lengths[id(entries)] = Counter(len(key) for key in keys if isinstance(key, str))
+                for key, number in entries.items():
+                    made._places[number] = entries, key
+        for number, *members in about["groups"]:
+            key = frozenset(members)
+            made.groups[key] = number
+            made._places[number] = made.groups, key
+            made._join(number, members)
+        made._free = [number for number, uses in enumerate(made._uses) if not uses]
+        made._token_texts, made._token_uses = about["tokens"], about["token_uses"]
+        made._free_tokens = [number for number, uses in enumerate(made._token_uses) if not uses]
+        made.tokens = {token: n for n, token in enumerate(made._token_texts) if made._token_uses[n]}
+        return made

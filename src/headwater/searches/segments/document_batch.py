@@ -20,11 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.searches.atom_dictionary import AtomDictionary
-from headwater.searches.interval_index import distinct_numbers, expanded
 from headwater.searches.query_evaluator import AnalysedDocument
 from headwater.searches.query_nodes import EVERY_TEXT
 from headwater.searches.search_columns import SearchColumn, SearchColumns, ValueKind
+from headwater.searches.segments.atom_dictionary import AtomDictionary
+from headwater.searches.segments.interval_index import distinct_numbers, expanded
 from headwater.searches.text_analysis import GAP, TextAnalyser
 
 Ints = npt.NDArray[np.int64]

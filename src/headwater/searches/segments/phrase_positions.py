@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headwater.searches.atom_dictionary import AtomDictionary
-from headwater.searches.document_batch import DocumentBatch
-from headwater.searches.interval_index import expanded
+from headwater.searches.segments.atom_dictionary import AtomDictionary
+from headwater.searches.segments.document_batch import DocumentBatch
+from headwater.searches.segments.interval_index import expanded
 
 Ints = npt.NDArray[np.int64]
 

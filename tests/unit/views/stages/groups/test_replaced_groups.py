@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headwater.views.stages.replaced_groups import replaced
+from headwater.views.stages.groups.replaced_groups import replaced
 from headwater.views.state.algebra import weighted_schema
 
 SCHEMA = pa.schema(

@@ -6,25 +6,24 @@ conjunctions anchored at what they have (the candidates); the other literals of 
 time, a literal of each.
 Invariants: what comes out are the matches of the conjunctions, exactly, save for those of queries that are not
 ``exact``, which their evaluator decides. Anchors change the cost and never the answer.
-Not here: searches that come and go (``query_index.py``); phrases and scores (``phrase_positions.py``).
-Read next: ``query_index.py``.
+Not here: the arrays (``segment_contents.py``); searches that come and go (``query_index.py``); phrases and scores
+(``phrase_positions.py``). Read next: ``segment_contents.py``.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headwater.searches.atom_dictionary import AtomDictionary
-from headwater.searches.document_batch import DocumentBatch
-from headwater.searches.interval_index import IntervalIndex, distinct_numbers, expanded
-from headwater.searches.phrase_positions import NumberedPhrase, PhrasePositions, PhraseTable
-from headwater.searches.query_evaluator import Predicate
+from headwater.searches.segments.atom_dictionary import AtomDictionary
+from headwater.searches.segments.document_batch import DocumentBatch
+from headwater.searches.segments.interval_index import IntervalIndex, distinct_numbers, expanded
+from headwater.searches.segments.phrase_positions import PhrasePositions, PhraseTable
+from headwater.searches.segments.segment_contents import NumberedRange, SegmentContents
 
 Ints = npt.NDArray[np.int64]
 Pairs = tuple[Ints, Ints]  # documents and conjunctions, or searches
@@ -32,67 +31,6 @@ Pairs = tuple[Ints, Ints]  # documents and conjunctions, or searches
 CANDIDATES_MAX = 4_000_000  # at a time: some 200 MB of arrays
 RANGE_PRIOR = 0.3
 ATOM_WORTH = 2.0  # a range is the anchor when it is so many times as rare: finding its intervals takes longer
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedRange:
-    """A range as the index has it: a column and its bounds."""
-
-    column: str
-    low: Any
-    high: Any
-    low_open: bool
-    high_open: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedConjunction:
-    """A conjunction as the index has it: atoms by their numbers."""
-
-    atoms: tuple[int, ...]
-    not_atoms: tuple[int, ...]
-    ranges: tuple[NumberedRange, ...]
-    not_ranges: tuple[NumberedRange, ...]
-    phrases: tuple[NumberedPhrase, ...]
-    not_phrases: tuple[NumberedPhrase, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedQuery:
-    """One search as segments need it. ``slot`` is its number in the index."""
-
-    slot: int
-    conjunctions: tuple[NumberedConjunction, ...]
-    parts: tuple[int | NumberedPhrase, ...]  # what the score is made of: atoms and phrases
-    evaluator: Predicate | None = None  # of a query that is not exact
-
-
-@dataclass
-class Lists:
-    """Lists of numbers of different lengths, one behind the other."""
-
-    items: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=lambda: [0])
-
-    def add(self, items: Iterable[int]) -> None:
-        """One list more."""
-        self.items.extend(items)
-        self.begins.append(len(self.items))
-
-    def arrays(self) -> tuple[Ints, Ints]:
-        """Where each list begins, and the items."""
-        return np.array(self.begins, np.int64), np.array(self.items, np.int64)
-
-
-class Numbering:
-    """Things that are used several times, each once."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
-
-    def of(self, thing: Any) -> int:
-        """The number of a thing."""
-        return self.numbers.setdefault(thing, len(self.numbers))
 
 
 class BatchAtoms:
@@ -116,46 +54,24 @@ class BatchAtoms:
 class QuerySegment:
     """Some searches as arrays."""
 
-    def __init__(self, queries: Sequence[IndexedQuery], dictionary: AtomDictionary) -> None:
-        self.queries = queries
+    def __init__(self, contents: SegmentContents, dictionary: AtomDictionary) -> None:
+        self.contents = contents
         self.dictionary = dictionary
-        slots: list[int] = []
-        atoms, not_atoms, ranges, not_ranges, phrases, not_phrases = (Lists() for _ in range(6))
-        numbered_ranges, numbered_phrases = Numbering(), Numbering()
-        self.evaluators: dict[int, Predicate] = {}  # by conjunction
-        for query in queries:
-            for each in query.conjunctions:
-                if query.evaluator is not None:
-                    self.evaluators[len(slots)] = query.evaluator
-                slots.append(query.slot)
-                atoms.add(each.atoms)
-                not_atoms.add(each.not_atoms)
-                ranges.add(map(numbered_ranges.of, each.ranges))
-                not_ranges.add(map(numbered_ranges.of, each.not_ranges))
-                phrases.add(map(numbered_phrases.of, each.phrases))
-                not_phrases.add(map(numbered_phrases.of, each.not_phrases))
-        self.slots = np.array(slots, np.int64)
-        self.atoms, self.not_atoms = atoms.arrays(), not_atoms.arrays()
-        self.ranges, self.not_ranges = ranges.arrays(), not_ranges.arrays()
-        self.phrases, self.not_phrases = phrases.arrays(), not_phrases.arrays()
-        self._rank_ranges(list(numbered_ranges.numbers))
-        self._score_parts(queries, numbered_phrases)
-        self.every_phrase = PhraseTable(list(numbered_phrases.numbers))
+        self.slots, self.part_slots, self.evaluators = contents.slots, contents.part_slots, contents.evaluators
+        self.atoms, self.not_atoms = contents.lists["atoms"], contents.lists["not_atoms"]
+        self.ranges, self.not_ranges = contents.lists["ranges"], contents.lists["not_ranges"]
+        self.phrases, self.not_phrases = contents.lists["phrases"], contents.lists["not_phrases"]
+        self.parts = contents.lists["parts"]
+        self._rank_ranges(contents.ranges)
+        self.every_phrase = PhraseTable(contents.phrases)
         self.anchored_at = -1.0  # documents that had been seen when anchors were chosen
 
-    def _score_parts(self, queries: Sequence[IndexedQuery], phrases: Numbering) -> None:
-        parts, slots = Lists(), []
-        for query in queries:
-            slots.append(query.slot)
-            # A phrase is a negative number.
-            parts.add(part if isinstance(part, int) else -1 - phrases.of(part) for part in query.parts)
-        self.part_slots, self.parts = np.array(slots, np.int64), parts.arrays()
-        self._by_slot = np.argsort(self.part_slots, kind="stable")
-        self._sorted_slots = self.part_slots[self._by_slot]
+    def __len__(self) -> int:
+        return len(self.part_slots)
 
     # Ranges, by the ranks of their bounds
 
-    def _rank_ranges(self, ranges: list[NumberedRange]) -> None:
+    def _rank_ranges(self, ranges: Sequence[NumberedRange]) -> None:
         """Of each column the sorted bounds; of each range the first and last rank in it.
 
         A value has rank 2 i + 1 when it is bound i, and 2 i when it lies before bound i and behind the one before.
@@ -352,7 +268,7 @@ class QuerySegment:
     ) -> npt.NDArray[np.float64]:
         """The score of each match: for each part of the query, how often it occurs, less and less for more."""
         begins, parts = self.parts
-        query = self._by_slot[np.searchsorted(self._sorted_slots, slots)]
+        query = np.searchsorted(self.part_slots, slots)
         score = np.zeros(len(documents))
         begin, count = begins[query], begins[query + 1] - begins[query]
         for number in range(int(count.max(initial=0))):
