@@ -34,4 +34,6 @@ bring rabbitmq-server rabbitmq-server
 bring mariadbd mariadb-server
 bring chromium chromium
 bring gocryptfs gocryptfs
+# Recommended by gocryptfs, not required; a volume cannot be mounted without it.
+bring fusermount fuse
 exit 0
