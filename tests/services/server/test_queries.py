@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ from headwater.views.tick.evaluate import ViewProgress
 from headwater.views.tick.reports import TickReport, TickReports
 from tests.services.server.processes import ServerProcess
 from tests.services.server.ticks_by_hand import HandTicks
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -195,13 +195,12 @@ def test_the_graph_the_status_and_the_metrics_tell_of_everything(server: ServerP
     ids = {node["id"] for node in graph["nodes"]}
     assert {end for edge in edges for end in edge} <= ids
     assert status["tick"]["tick"] == ticks.manifests.tick()
-    revenue = next(view for view in status["views"] if view["name"] == "revenue")
-    for _ in range(100):  # rows are counted more seldom than they are asked for
-        if revenue["rows"] == len(ticks.rows):
-            break
-        time.sleep(0.05)
-        revenue = next(view for view in server.get("/v1/status")["views"] if view["name"] == "revenue")
-    assert revenue["rows"] == len(ticks.rows)
+
+    def counted() -> bool:  # rows are counted more seldom than they are asked for
+        views = {view["name"]: view for view in server.get("/v1/status")["views"]}
+        return bool(views["revenue"]["rows"] == len(ticks.rows))
+
+    eventually(counted)
     assert f"headwater_tick {ticks.manifests.tick()}" in metrics
     assert 'headwater_view_rows{view="revenue"}' in metrics
     assert 'headwater_view_tick_queries{view="revenue",plan="reused"} 4' in metrics
