@@ -32,8 +32,10 @@ from headwater.app_declarations import AppDeclarations
 from headwater.demo.demo_command import SHORT_LIVED
 from headwater.views.compiler import compile as compiling
 from headwater.views.state.remote import executor_files
+from tests.seeds import steady
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)  # an engine's first tick takes 9 s of Java's time in place of 15
+steady()
 compiling.STRICT = True  # what the compiler trips over is an error here, not a view that is computed whole
 # A call of the command line in this process takes 4 ms, and 54 more if typer reads the signatures of all verbs again.
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]

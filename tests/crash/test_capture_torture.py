@@ -27,6 +27,7 @@ from tests.crash.capture_runner import declare
 from tests.crash.capture_torture import TABLES, WRITERS, Writer, judge, prepare
 from tests.crash.captured_databases import DATABASES
 from tests.crash.ledger import many
+from tests.seeds import seed
 from tests.services.conftest import kafka
 from tests.services.kafka_broker import KafkaBroker
 from tests.waiting import eventually
@@ -83,14 +84,14 @@ def test_nothing_is_lost_doubled_or_torn_by_kills_where_the_log_is_on_kafka(kafk
 
 def torture(kind: str, home: Path, log: str | None, kills: int) -> None:
     """Kill the capture so many times, and judge what the log holds in the end."""
-    seed = int(os.environ.get("HEADWATER_SEED", time.time_ns() % 1_000_000))
+    chosen = seed(2026)
     kills = int(os.environ.get("HEADWATER_KILLS", many(kills)))
-    print(f"{kind}: seed {seed}, {kills} kills")
-    chance = random.Random(seed)
+    print(f"{kind}: seed {chosen}, {kills} kills")
+    chance = random.Random(chosen)
     words = DATABASES[kind]
     with words.start() as server:
         prepare(kind, server.dsn)
-        writers = [Writer(kind, server.dsn, number, seed + number) for number in range(WRITERS)]
+        writers = [Writer(kind, server.dsn, number, chosen + number) for number in range(WRITERS)]
         for writer in writers:
             writer.start()
         runner = Runner(kind, home, server.dsn, log)
@@ -131,7 +132,7 @@ def torture(kind: str, home: Path, log: str | None, kills: int) -> None:
             markers = Markers.find(app.log, "torture")
             assert markers is not None
             compared = judge(kind, server.dsn, topics, markers, writers)
-    print(f"seed {seed}: {counts}, transactions {[writer.turn for writer in writers]}, {compared}")
+    print(f"seed {chosen}: {counts}, transactions {[writer.turn for writer in writers]}, {compared}")
     assert compared["changes"] > 100
 
 

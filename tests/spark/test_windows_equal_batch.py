@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from random import Random, SystemRandom
+from random import Random
 from unittest.mock import patch
 
 import pytest
@@ -26,6 +26,7 @@ from headwater.views.compiler.plan import Relation
 from tests.compiler.comparing import bag_difference
 from tests.compiler.schemas import VALUES, Change, Row, Tables
 from tests.compiler.test_time_windows import TABLES
+from tests.seeds import seed
 from tests.spark.test_views_equal_batch import WAYS, declare, put
 
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
@@ -96,9 +97,9 @@ INSTEAD = {
 @pytest.mark.parametrize("case", range(THOROUGH))  # no seed in the name: tests that run side by side have equal ones
 def test_a_view_by_time_is_the_batch_query(spark: SparkSession, views: Mapping[str, str], case: int) -> None:
     assert spark is not None
-    seed = SystemRandom().randrange(2**32)
-    print(f"case {case}, seed {seed}")
-    random = Random(seed)
+    chosen = seed(case)
+    print(f"case {case}, seed {chosen}")
+    random = Random(chosen)
     happening = random_ticks(random)
     restart = random.randrange(1, len(happening))
     home = tempfile.mkdtemp()
