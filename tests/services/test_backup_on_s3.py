@@ -13,7 +13,7 @@ import headwater as hw
 from headwater.encryption.encryption_key import KeySource, new_key_file
 from headwater.errors import BackupDamaged
 from headwater.log.home import Log
-from headwater.objects import s3_store
+from headwater.objects import remote_store
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.backup.backup_writer import create_backup
 from headwater.upkeep.backup.home_restore import RestoreReport, restore_home
@@ -107,7 +107,7 @@ def test_a_person_is_erased_from_backups_on_s3_and_pending_while_the_server_is_a
         before = BackupRepository.at(place, key).manifests()
         server.kill()
         with monkeypatch.context() as patch:
-            patch.setattr(s3_store, "RETRY_SECONDS_MAX", 0.5)
+            patch.setattr(remote_store, "RETRY_SECONDS_MAX", 0.5)
             away = PersonErasure(log, "user", "zq-person-zq", backups=[place], keys=keys).run()
             told = look_for(log, "user", "zq-person-zq", [MARK], backups={place: key})
         server.start()

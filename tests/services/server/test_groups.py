@@ -53,7 +53,7 @@ def test_a_client_that_dies_loses_its_partitions_and_a_zombie_cannot_commit(serv
     dead = join(server, jobs, member="one", session_timeout="1 second")["consumer"]
     batch = poll(server, dead)
 
-    other = join(server, jobs, session_timeout=1)["consumer"]
+    other = join(server, jobs)["consumer"]
     seen: Counter[int] = Counter()
     received = None
 
