@@ -298,11 +298,14 @@ class DuckRunner:
         """Binds ``_flow`` to the sum of the terms."""
         parts = []
         for number, term in enumerate(terms):
-            # An engine skips a term without changes. Over empty leaves it still tells its columns and their types.
+            # An engine skips a term that is zero. It still tells its columns and their types.
             nothing = self._nothing_changed(changing_relation(term))
+            empty = set[str]()
             for leaf in in_order_of_lookups(term.leaves):
                 self._bind(leaf, nothing=nothing)
-            self._make(f"_term{number}", to_duckdb(term.sql))
+                if nothing or self._empty(quoted(leaf.name)):
+                    empty.add(leaf.name)
+            self._make(f"_term{number}", to_duckdb(term.sql) + (" LIMIT 0" if term.is_zero(empty) else ""))
             parts.append(f"SELECT * FROM _term{number}")
         if constant is not None:
             parts.append(f"SELECT * FROM ({to_duckdb(constant)}) WHERE {self._first}")

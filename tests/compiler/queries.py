@@ -394,6 +394,12 @@ class Grammar:
         if depth > 0 and self.maybe(3):
             query = self.query(depth - 1)
             return f"({query.sql}) AS {name}", [Name(f"{name}.{column}", kind) for column, kind in query.columns]
+        if self.maybe(6):
+            sides = [
+                f"SELECT {self.integer(names)} AS e, {self.integer(names)} AS f FROM {table}"
+                for table, names in (self.inner_table(), self.inner_table())
+            ]
+            return f"({' UNION ALL '.join(sides)}) AS {name}", [Name(f"{name}.e", "INT"), Name(f"{name}.f", "INT")]
         table, columns = self.draw(st.sampled_from(self.sources))
         names = [Name(f"{name}.{column}", kind) for column, kind in columns]
         if self.maybe(4):  # columns that are never null, unless an outer join makes them so

@@ -49,6 +49,7 @@ def joined_terms(select: str) -> tuple[Term, Term]:
             Leaf("_l1", "users", LeafContent.BEFORE, ("id", "country"), Lookup(("id",), "_l0", ("user",))),
         ),
         "_l0",
+        ("_l0", "_l1"),
     )
     second = Term(
         f"SELECT {select}, o._weight * u._weight AS _weight FROM _l3 AS u JOIN _l2 AS o ON o.user = u.id",
@@ -57,6 +58,7 @@ def joined_terms(select: str) -> tuple[Term, Term]:
             Leaf("_l3", "users", LeafContent.CHANGES, ("id", "country")),
         ),
         "_l3",
+        ("_l3", "_l2"),
     )
     return first, second
 
@@ -112,7 +114,7 @@ def test_one_row_is_there_from_the_first_tick() -> None:
         (PlanColumn("n", "BIGINT"),),
         (PlanColumn("_n", "BIGINT"), PlanColumn("_shown", "BOOLEAN")),
         "",
-        terms=(Term("SELECT _weight FROM _l0", (Leaf("_l0", "users", LeafContent.CHANGES, ()),), "_l0"),),
+        terms=(Term("SELECT _weight FROM _l0", (Leaf("_l0", "users", LeafContent.CHANGES, ()),), "_l0", ("_l0",)),),
         partial="SELECT COALESCE(SUM(_weight), 0) AS _n FROM _flow",
         combine="""SELECT p._n + COALESCE(b._n, 0) AS n, p._n + COALESCE(b._n, 0) AS _n, TRUE AS _shown
             FROM _partial AS p LEFT JOIN _before AS b ON TRUE""",
@@ -166,7 +168,12 @@ def test_a_whole_stage_emits_only_the_difference_and_a_view_may_read_a_view() ->
         (),
         "",
         terms=(
-            Term("SELECT id + 1 AS id, _weight FROM _l0", (Leaf("_l0", "top", LeafContent.CHANGES, ("id",)),), "_l0"),
+            Term(
+                "SELECT id + 1 AS id, _weight FROM _l0",
+                (Leaf("_l0", "top", LeafContent.CHANGES, ("id",)),),
+                "_l0",
+                ("_l0",),
+            ),
         ),
         constant="SELECT 100 AS id, 1 AS _weight",
     )

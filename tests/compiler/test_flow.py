@@ -79,6 +79,31 @@ def test_only_the_branch_that_changed_is_in_a_term() -> None:
     assert "7" in stage.constant
 
 
+def test_a_term_is_zero_when_a_side_of_the_join_is_empty_and_no_branch_of_a_union_alone_is_a_side() -> None:
+    stage = flow(
+        "SELECT o.order_id FROM orders o JOIN (SELECT user_id AS who FROM visits "
+        "UNION ALL SELECT n.user_id FROM notes n JOIN users u ON u.id = n.user_id) x ON x.who = o.user_id"
+    )
+    term = stage.terms[0]
+    orders, visits, notes, users = (leaf.name for leaf in term.leaves)
+
+    assert [term.is_zero({empty}) for empty in (orders, visits, notes, users)] == [True, False, False, False]
+    assert not term.is_zero({notes, users})
+    assert [term.is_zero({visits, empty}) for empty in (notes, users)] == [True, True]
+    assert term.linear_in == {orders}
+    assert stage.terms[1].is_zero({stage.terms[1].changes})
+
+
+def test_constant_rows_of_a_union_are_a_side_of_the_join_by_themselves() -> None:
+    stage = flow(
+        "SELECT o.order_id FROM orders o JOIN (SELECT id AS who FROM users UNION ALL SELECT 7) x ON x.who = o.user_id"
+    )
+    orders, users = (leaf.name for leaf in stage.terms[0].leaves)
+
+    assert not stage.terms[0].is_zero({users})
+    assert stage.terms[0].is_zero({orders})
+
+
 def test_derived_tables_and_with_queries_add_no_stages() -> None:
     assert kinds(
         "WITH big AS (SELECT * FROM orders WHERE amount > 10) "

@@ -26,6 +26,9 @@ VIEWS = {
     "one": "SELECT sum(o.amount) AS amount, count(*) AS n, count_if(o.user_id > 7) AS far FROM orders o",
     "pairs": """SELECT a.country, count(*) AS n FROM orders o JOIN users a ON o.user_id = a.id
         JOIN users b ON b.country = a.country GROUP BY a.country""",
+    # A change of a user meets both branches of a union, of which the first is the largest leaf.
+    "united": """SELECT u.country, count(*) AS n, sum(o.id) AS ids FROM users u JOIN
+        (SELECT user_id, id FROM orders UNION ALL SELECT id, id FROM users) o ON o.user_id = u.id GROUP BY u.country""",
     "lists": "SELECT u.country, collect_set(o.user_id % 3) AS found FROM orders o JOIN users u ON o.user_id = u.id "
     "GROUP BY u.country",
 }
@@ -88,6 +91,7 @@ def test_groups_in_slices_are_those_of_the_query(spark: SparkSession, tmp_path: 
         (orders(50, 450, 2, {61: 1e300, 62: float("nan")}), users(10, 41, 2), [5, 200]),
         (orders(50, 500, 3, {61: 1e-300}), users(0, 40, 3), [7]),
         (orders(50, 500, 4, {}), users(0, 40, 5), []),
+        (orders(0, 0, 0, {}), users(0, 40, 6), []),  # no order changes: all slices are those of the users
     ]
     with patch.dict(vars(thresholds), way), asked(ways), hw.App("shop", home=tmp_path) as app:
         made = app.table("orders", DDL, key="id"), app.table("users", "id BIGINT, country STRING", key="id")

@@ -65,3 +65,16 @@ def test_a_view_that_spark_reads_otherwise_is_computed_from_its_own_text(tmp_pat
         rows = app.sql("SELECT * FROM grouped").to_pylist()
         assert sorted(map(str, rows)) == ["{'e': False, 'count(1)': 1}", "{'e': True, 'count(1)': 1}"]
         assert all(found.equal for found in app.verify())
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_union_all_that_leaves_columns_out_is_not_computed_from_its_text(tmp_path: Path) -> None:
+    with hw.App("shop", home=tmp_path) as app:
+        for name in ("users", "old_users"):
+            app.table(name, "id INT, country STRING", key="id")
+        app.view("ids", "SELECT id FROM users UNION ALL SELECT ID FROM old_users")
+        app.view("named", "SELECT id AS id FROM users UNION ALL SELECT id FROM old_users")
+
+        app.tick()
+
+        assert [app._runtime.prepared.views[name].plan.opaque for name in ("ids", "named")] == ["", ""]

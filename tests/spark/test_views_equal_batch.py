@@ -93,6 +93,32 @@ def test_a_view_may_fail_where_its_query_does(spark: SparkSession, tmp_path: Pat
         assert app._runtime.manifests.tick() == 1
 
 
+SIDES = tuple(Relation(name, (PlanColumn("a", "INT"), PlanColumn("b", "INT"))) for name in ("r", "s", "t"))
+OVER_SUMS = {
+    "united": "SELECT r.b, u.b AS c FROM r JOIN (SELECT * FROM s UNION ALL SELECT * FROM t) AS u ON r.a = u.a",
+    "filled": "SELECT r.b, x.b AS c FROM r JOIN (SELECT s.a, t.b FROM s LEFT JOIN t ON s.b < t.b) AS x ON r.a = x.a",
+    "counted": "SELECT u.b, count(*) AS n FROM r JOIN (SELECT * FROM t UNION ALL SELECT * FROM s) AS u ON r.a = u.a "
+    "GROUP BY u.b",
+}
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=["few", "middling"])
+def test_a_join_over_a_union_does_not_wait_for_all_its_branches(
+    spark: SparkSession, tmp_path: Path, way: dict[str, int]
+) -> None:
+    one_branch = [Change("s", (1, 1), insert=True), Change("s", (2, 5), insert=True)]
+    happening = [
+        one_branch,
+        [Change("r", (1, 10), insert=True)],
+        [Change("t", (1, 3), insert=True), Change("r", (2, 20), insert=True)],
+        [Change("s", put.row, insert=False) for put in one_branch],
+        [Change("r", (1, 30), insert=True)],
+    ]
+
+    with hw.App("sums", home=tmp_path) as app, patch.dict(vars(thresholds), way):
+        check(spark, app, SIDES, OVER_SUMS, happening)
+
+
 def test_a_failure_that_is_not_the_querys_is_found(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,12 @@ from headwater.views.compiler.algebra.plan_nodes import (
 )
 from headwater.views.compiler.algebra.uniqueness import unique_outputs
 from headwater.views.compiler.frontend.as_of import check_as_of, with_versions
-from headwater.views.compiler.frontend.name_resolution import check_output_names, check_tables, settle
+from headwater.views.compiler.frontend.name_resolution import (
+    check_output_names,
+    check_tables,
+    settle,
+    without_added_names,
+)
 from headwater.views.compiler.frontend.parse import Parsed, is_read_whole, parse
 from headwater.views.compiler.frontend.time_windows import OnePiece, check_regrouping
 from headwater.views.compiler.operators.first_rows import is_orderable
@@ -130,7 +135,7 @@ def _read_plan(
     elif confirm is not None and not settled.written_out:
         confirmed = confirm(
             parsed.as_bag(sql),
-            text(parenthesised(settled.shown)),
+            text(parenthesised(without_added_names(settled.shown))),
             {found: workshop.relations[found.lower()].columns for found in reads},
         )
         names = tuple(found.name for found in confirmed.columns)

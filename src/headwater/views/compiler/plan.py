@@ -14,10 +14,11 @@ is the sum of the weights of equal rows, whatever the order and the number of ro
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from headwater.patterns import PatternProgram
@@ -103,16 +104,43 @@ def topic_of(relation: str) -> str:
     return relation.partition("$")[0]
 
 
+# What is multiplied: leaves, and unions, each of these by the factors of its branches. No factors: a constant.
+Factors: TypeAlias = "tuple[str | tuple[Factors, ...], ...]"
+
+
+def _is_zero(factors: Factors, empty: Collection[str]) -> bool:
+    """Whether a product is zero: a leaf of it has no rows, or no branch of a union of it has any.
+
+    >>> orders_with_all_users: Factors = ("orders", (("users",), ("old_users",)))
+    >>> _is_zero(orders_with_all_users, {"users"}), _is_zero(orders_with_all_users, {"users", "old_users"})
+    (False, True)
+    """
+    return any(
+        factor in empty if isinstance(factor, str) else all(_is_zero(branch, empty) for branch in factor)
+        for factor in factors
+    )
+
+
 @dataclass(frozen=True)
 class Term:
     """One summand of a flow's changes. Yields the flow's columns and ``_weight``.
 
-    It is zero, and need not be run, when the leaf named ``changes`` is bound to no rows.
+    It need not be run when it ``is_zero``.
     """
 
     sql: str
     leaves: tuple[Leaf, ...]
     changes: str  # the name of the one leaf whose content is CHANGES
+    factors: Factors
+
+    def is_zero(self, empty: Collection[str]) -> bool:
+        """Whether it yields nothing since these of its leaves are bound to no rows."""
+        return _is_zero(self.factors, empty)
+
+    @property
+    def linear_in(self) -> frozenset[str]:
+        """The leaves that the whole term is multiplied by: over a part of such a leaf it yields a part of its rows."""
+        return frozenset(factor for factor in self.factors if isinstance(factor, str))
 
     @cached_property
     def sources_first(self) -> tuple[Leaf, ...]:
@@ -261,7 +289,7 @@ class LeadingStage(Stage):
     The stage's changes: the new buffer less the old one. On the first tick the buffer is filled.
     """
 
-    term: Term = Term("", (), "")
+    term: Term = Term("", (), "", ())
     everything: Leaf = NOTHING  # content BAG
     merge: str = ""
     fill: str = ""

@@ -20,6 +20,7 @@ from headwater.views.compiler.algebra.flow import (
     LookupLink,
     Product,
     constant,
+    factors,
     leaves,
     links,
     only,
@@ -117,7 +118,7 @@ class StageRenderer:
                     lookup=self._lookup(relation, found.get(alias), dict(mentions), label),
                 )
             )
-        return Term(sql=_labelled(query, label), leaves=tuple(leaf_list), changes=label[changed])
+        return Term(_labelled(query, label), tuple(leaf_list), label[changed], factors(through, label))
 
     def _lookup(
         self, relation: str, link: LookupLink | None, relations: Mapping[str, str], label: Mapping[str, str]

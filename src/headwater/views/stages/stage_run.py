@@ -191,19 +191,20 @@ class StageRun:
 
     def _bound(self, terms: Sequence[Term]) -> list[BoundTerm]:
         """The terms that are not zero, and what their leaves are."""
-        return [(term.sql, leaves) for term in terms if (leaves := self._bind(term)) is not None]
+        return [(term, leaves) for term in terms if (leaves := self._bind(term)) is not None]
 
     def _terms(self, terms: Sequence[BoundTerm], constant: str | None) -> tuple[str, dict[str, BoundRows]]:
         """Terms as one query, and what its leaves are."""
-        parts = [sql for sql, _ in terms]
+        parts = [term.sql for term, _ in terms]
         bound = {name: rows for _, leaves in terms for name, rows in leaves.items()}
         if constant is not None and self.initial:
             parts.append(constant)
         return "\nUNION ALL\n".join(f"({part})" for part in parts), bound
 
     def _bind(self, term: Term) -> dict[str, BoundRows] | None:
-        """What the term's leaves are; None when one of them is empty, and so the term is zero."""
+        """What the term's leaves are; None when so many of them are empty that the term is zero."""
         bound: dict[str, BoundRows] = {}
+        empty: set[str] = set()
         # The changes first: they are few, and their keys tell what is needed of the others.
         changed = {
             leaf.name: self.sources[leaf.relation] for leaf in term.leaves if leaf.content is LeafContent.CHANGES
@@ -216,9 +217,11 @@ class StageRun:
                 lookup, keys = self._keys(leaf, bound, changed)
                 read = source.after if leaf.content is LeafContent.AFTER else source.before
                 rows = read(leaf.columns, lookup, keys)
-            if rows.count == 0:
-                return None
             bound[leaf.name] = rows
+            if rows.count == 0:
+                empty.add(leaf.name)
+                if term.is_zero(empty):
+                    return None
         return bound
 
     def _keys(

@@ -10,12 +10,12 @@ Read next: ``plan_nodes.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from headwater.views.compiler.plan import WEIGHT
+from headwater.views.compiler.plan import WEIGHT, Factors
 from headwater.views.compiler.sql.expressions import Node, column, columns, conjunction, named, sources, table
 
 
@@ -93,6 +93,18 @@ def only(source: Source, leaf: str) -> Source:
 def holds(source: Source, leaf: str) -> bool:
     """Whether a mention stands somewhere inside. Mentions are found by the alias above them."""
     return any(alias == leaf for alias, _ in leaves(source)) if not isinstance(source, TableRef) else False
+
+
+def factors(source: Source, label: Mapping[str, str], alias: str = "") -> Factors:
+    """What is multiplied in a flow, its mentions called by their labels."""
+    if isinstance(source, TableRef):
+        return (label[alias],)
+    if isinstance(source, Product):
+        return tuple(found for name, item in source.items.items() for found in factors(item, label, name))
+    if isinstance(source, Sum):
+        branches = tuple(factors(part, label) for part in source.parts)
+        return branches[0] if len(branches) == 1 else (branches,)
+    return ()
 
 
 def constant(source: Source) -> Source | None:

@@ -44,6 +44,7 @@ from headwater.views.compiler.sql.refusal import Span, circle, refuse
 
 TYPED = "typed"  # the key in an alias's meta under which the user's spelling travels
 GUESSED = "guessed"  # there, of a name that the user did not write: Spark is asked for it
+WRITTEN = "written"  # there, of an alias that the user did write
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,9 @@ def settle(query: exp.Query, relations: Mapping[str, Relation], sql: str) -> Qua
     shown = name_again(query.copy())
     select = _first_select(shown)
     for name, projection in zip(names, select.expressions if select else (), strict=True):
-        projection.set("alias", exp.to_identifier(name, quoted=True))
+        spelled = exp.to_identifier(name, quoted=True)
+        spelled.meta.update(projection.args["alias"].meta)
+        projection.set("alias", spelled)
     canonical = text(shown)
     _rename_sources(query)
     return Qualified(query=query, shown=shown, names=names, canonical=canonical, written_out=own_clauses)
@@ -225,7 +228,7 @@ def _name_outputs(query: exp.Query) -> None:
         projections: list[Node] = []
         for place, projection in enumerate(select.expressions):
             if isinstance(projection, exp.Alias):
-                projection.args["alias"].meta[TYPED] = projection.alias
+                projection.args["alias"].meta.update({TYPED: projection.alias, WRITTEN: True})
             elif not _is_star(projection) and isinstance(projection, exp.Column | exp.Dot):
                 name = projection.name if isinstance(projection, exp.Column) else projection.expression.name
                 projection = exp.Alias(this=projection, alias=exp.to_identifier(name))
@@ -244,6 +247,23 @@ def _name_outputs(query: exp.Query) -> None:
             projections.append(projection)
         select.set("expressions", projections)
         write_out_names(select, {source.alias_or_name.lower() for source in _sources_of(select)})
+
+
+def without_added_names(query: exp.Query) -> exp.Query:
+    """A copy without ``AS x`` behind a column x, where the user wrote none.
+
+    In the first SELECT of a UNION ALL such an alias is a step of Spark's plan that the user's text does not have.
+    """
+    query = query.copy()
+    for select in query.find_all(exp.Select):
+        for projection in select.expressions:
+            value, name = projection.unalias(), projection.args.get("alias")
+            if not isinstance(value, exp.Column) or name is None or name.meta.get(WRITTEN):
+                continue
+            if value.name.lower() == name.name.lower():
+                value.set("this", exp.to_identifier(name.name, quoted=True))
+                projection.replace(value)
+    return query
 
 
 def _is_star(projection: Node) -> bool:
