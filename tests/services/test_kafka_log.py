@@ -78,9 +78,45 @@ def test_the_log_reads_what_a_plain_producer_wrote(kafka: KafkaBroker, log: Kafk
     assert [places[n] for n in range(20)] == partitions_of([str(n).encode() for n in range(20)], 3).tolist()
 
 
+def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
+    kafka: KafkaBroker, log: KafkaLog, prefix: str
+) -> None:
+    """librdkafka's own producer, told nothing of a partitioner, is the oracle of where crc32 places a key."""
+    keys = ["", *(str(n) for n in range(9, 2_000, 97)), "ü" * 7, "a much longer key, of forty bytes and more"]
+    for name in ("ours", "theirs", "mixed", "javas"):
+        kafka.create(f"{prefix}{name}", 4)
+    rows = [(key.encode(), json.dumps({"id": key, "name": "Ada"}).encode()) for key in keys]
+
+    kafka.send(f"{prefix}theirs", rows[1:])  # an empty key goes anywhere
+    kafka.send(f"{prefix}mixed", rows[1:])
+    theirs, ours, mixed = (
+        declare_table(log, name, "id STRING, name STRING", key="id", partitions=4, partitioner=partitioner)
+        for name, partitioner in (("theirs", "crc32"), ("ours", "crc32"), ("mixed", "murmur2"))
+    )
+    ours.upsert([{"id": key, "name": "Grace"} for key in keys])
+    mine = {each.key(): each.partition() for each in kafka.read(f"{prefix}ours")}
+
+    placed = {each.key(): each.partition() for each in kafka.read(f"{prefix}theirs")}
+    assert {key: mine[key] for key in placed} == placed
+    kafka.send(f"{prefix}javas", rows, partitioner="murmur2_random")
+    javas = {each.key(): each.partition() for each in kafka.read(f"{prefix}javas")}
+    assert partitions_of([key for key, _ in rows], 4).tolist() == [javas[key] for key, _ in rows]
+    assert [theirs.get(key) for key in keys[1:]] == [[{"id": key, "name": "Ada"}] for key in keys[1:]]
+    theirs.upsert([{"id": key, "name": "Grace"} for key in keys[1:]])
+    assert sorted(row["name"] for row in theirs.rows()) == ["Grace"] * len(keys[1:])
+    with pytest.raises(RowRefused, match=r"mixed\[\d\]@\d+ is in another partition than its key: by murmur2") as told:
+        mixed.to_arrow()
+    assert 'declare it with partitioner="crc32"' in str(told.value)
+    # The way out: the setting is no part of what is there, and what is there is checked by it.
+    mixed = declare_table(log, "mixed", "id STRING, name STRING", key="id", partitions=4, partitioner="crc32")
+    assert {row["id"] for row in mixed.rows()} == set(keys[1:])
+    with KafkaLog(log.address) as other:
+        assert other.get_topic("mixed").settings.partitioner == "crc32"
+
+
 def test_a_topic_that_is_there_already_is_taken_as_it_is(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
     kafka.create(f"{prefix}users", 2)
-    kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}')])
+    kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}')], partitioner="murmur2")
 
     with pytest.raises(HeadwaterError, match="has 2 partitions, and 1 are declared"):
         log.topic("users", "id BIGINT, name STRING", key="id")

@@ -44,6 +44,7 @@ SETTING_OPTIONS = {
     "remember_ids": "--remember-ids",
     "group_expiry": "--group-expiry",
     "values": "--values",
+    "partitioner": "--partitioner",
     "proof": "--proof",
 }
 KEEPING = "What is kept"
@@ -175,6 +176,9 @@ def create(
     values: Annotated[
         str | None, _option("values", "What messages hold, of a log on Kafka: json, arrow, avro, raw.", panel=WRITING)
     ] = None,
+    partitioner: Annotated[
+        str | None, _option("partitioner", "How keys find their partition on Kafka: murmur2, crc32.", panel=WRITING)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -195,6 +199,7 @@ def create(
         "segment_age_max": segment_age_max and parse_duration(segment_age_max),
         "overflow": overflow,
         "values": values,
+        "partitioner": partitioner,
         "block_timeout": block_timeout and parse_duration(block_timeout),
         "remember_ids": remember_ids and parse_duration(remember_ids),
         "until_read": until_read,
