@@ -13,7 +13,14 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater.errors import HeadwaterError, OffsetOutOfRange, RowRefused, Unavailable, UnknownTopic
+from headwater.errors import (
+    DeclarationConflict,
+    HeadwaterError,
+    OffsetOutOfRange,
+    RowRefused,
+    Unavailable,
+    UnknownTopic,
+)
 from headwater.kafka.kafka_keys import partitions_of
 from headwater.kafka.kafka_log import KafkaLog
 from headwater.log.table import declare_table
@@ -270,6 +277,49 @@ def test_a_topic_that_is_deleted_under_the_log_is_told(kafka: KafkaBroker, log: 
         topic.end_offsets()
 
     assert ends[0] > 1
+
+
+def test_a_topic_that_others_made_again_is_told_and_its_declaration_can_be_taken_away(
+    kafka: KafkaBroker, log: KafkaLog, prefix: str
+) -> None:
+    users = declare_table(log, "users", "id BIGINT, name STRING", key="id")
+    users.upsert([{"id": n, "name": "Ada"} for n in range(3)])
+    more = [(str(n).encode(), b'{"name": "Grace"}') for n in range(10, 20)]
+
+    kafka.remake(f"{prefix}users")
+    kafka.send(f"{prefix}users", more)  # more than there was: no offset has gone back
+    again = r'has no topic ".*users" any more, but another one of this name'
+    with pytest.raises(UnknownTopic, match=again):
+        users.to_arrow()
+    with KafkaLog(log.address) as other:
+        with pytest.raises(UnknownTopic, match=again):
+            list(other.get_topic("users").rows())
+        with pytest.raises(UnknownTopic, match=again):
+            other.topic("users", "id BIGINT, name STRING, born DATE", key="id")
+        with pytest.raises(UnknownTopic, match=again):
+            other.get_topic("users").append([{"id": 1, "name": "Eve"}])
+        other.delete_topic("users")
+        found = declare_table(other, "users", "id BIGINT, name STRING", key="id")
+
+        assert sorted(row["id"] for row in found.rows()) == list(range(10, 20))
+
+
+def test_partitions_that_others_added_are_told(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    clicks = log.topic("clicks", "page STRING", values="json")
+    clicks.append([{"page": "/"}])
+
+    kafka.grow(f"{prefix}clicks", 3)
+    kafka.send(f"{prefix}clicks", [(None, b'{"page": "/b"}', 2)])
+
+    told = r'Kafka topic ".*clicks" has 3 partitions now, and 1 are declared'
+    eventually(
+        lambda: isinstance(_error_of(clicks.end_offsets), DeclarationConflict),
+        "it is told though no offset that it knows has moved",
+    )
+    with pytest.raises(HeadwaterError, match=told):
+        list(clicks.rows())
+    with KafkaLog(log.address) as other, pytest.raises(HeadwaterError, match=told):
+        list(other.get_topic("clicks").rows())
 
 
 def _error_of(call: Callable[[], Any]) -> HeadwaterError | None:

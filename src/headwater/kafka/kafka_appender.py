@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headwater.kafka.kafka_topic import KafkaTopic
 
 DELIVERY_SECONDS_MAX = 60.0
+SAME_AGE_S = 1.0  # so long ago a topic that is written to was seen to be the one that is declared, at most
 STEP_S = 0.02
 
 
@@ -174,6 +175,7 @@ class KafkaAppender(TopicRows):
     ) -> Iterator[tuple[str, KafkaRecord]]:
         """Rows as messages, each with the name of the Kafka topic."""
         settings, name = self._topic.settings, self._topic.kafka_name
+        self._topic.log.check_same([self._topic], age=SAME_AGE_S)
         batch = self._conformed(batch, deleted)
         if settings.key:
             parts: list[tuple[int | None, pa.RecordBatch]] = [(None, batch)]
