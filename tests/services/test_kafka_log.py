@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import headwater as hw
+from headwater.cli.main import app as cli
 from headwater.errors import (
     DeclarationConflict,
     HeadwaterError,
@@ -207,6 +209,47 @@ def test_settings_are_kafkas_settings(kafka: KafkaBroker, log: KafkaLog, prefix:
     assert of("users") == ("compact", "-1", "-1")
     assert of("clicks") == ("delete", "86400000", str(1 << 30))
     assert of("kept") == ("delete", "-1", "-1")
+
+
+# The command line
+
+
+def test_the_command_line_sees_a_log_on_kafka(log: KafkaLog, tmp_path: Path) -> None:
+    def run(*words: str, stdin: str = "", status: int = 0) -> Any:
+        result = CliRunner().invoke(cli, [*words, "--json"], input=stdin)
+        assert result.exit_code == status, result.stderr
+        said, found = (result.stderr if status else result.stdout).strip(), list[Any]()
+        while said:
+            document, end = json.JSONDecoder().raw_decode(said)
+            found.append(document)
+            said = said[end:].strip()
+        return found
+
+    at, row = ("--log", log.address), '{"id": 7, "name": "Ada"}'
+    columns = ("--schema", "id BIGINT, name STRING", "--key", "id", "--partitions", "2", "--partitioner", "crc32")
+    run("topic", "create", "users", *columns, *at)
+    run(*at, "topic", "append", "users", stdin=row)
+    run("topic", "append", "users", "--producer", "import", *at, stdin=row)
+    run("topic", "append", "users", "--producer", "import", *at, stdin=row)  # skipped: it was written
+    with log.get_topic("users").consumer("billing") as consumer:
+        assert consumer.poll(60) is not None
+        consumer.commit()
+
+    assert [(each["name"], each["settings"]["partitioner"]) for each in run("topic", "ls", *at)[0]] == [
+        ("users", "crc32")
+    ]
+    assert run("topic", "tail", "users", *at) == [json.loads(row)] * 2
+    assert [each["group"] for each in run("group", "ls", *at)[0]] == ["billing"]
+    assert [(each["reader"], each["kind"]) for each in run("lag", *at)[0]["readers"]] == [("billing", "consumer")]
+    [refused] = run("group", "delete", "billing", "--topic", "users", *at, status=2)
+    assert refused["code"] == "not_offered"
+    assert "kafka-consumer-groups" in refused["hint"]
+    [refused] = run(*at, "check", "--home", str(tmp_path), status=2)
+    assert refused["code"] == "invalid_declaration"
+    [refused] = run("topic", "ls", "--home", log.address, status=2)
+    assert "a home is a folder" in refused["message"]
+    run("topic", "delete", "users", "--yes", *at)
+    assert run("topic", "ls", *at) == [[]]
 
 
 # Several processes

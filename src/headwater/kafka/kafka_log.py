@@ -104,6 +104,11 @@ class KafkaLog:
         return self.declarations.identity()
 
     @property
+    def has_local(self) -> bool:
+        """Whether it was opened with a home."""
+        return self._local is not None
+
+    @property
     def local(self) -> Log:
         """The home of the app."""
         if self._local is None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
+from headwater.cli.command_options import HomeOption, JsonOption, LogOption, TopicArgument, opened_log
 from headwater.cli.output import say, write_json
 from headwater.cli.quantities import is_never, parse_duration, parse_size
 from headwater.errors import Misuse
@@ -180,6 +180,7 @@ def create(
         str | None, _option("partitioner", "How keys find their partition on Kafka: murmur2, crc32.", panel=WRITING)
     ] = None,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Declare a topic; on one that exists, add columns or change settings.
@@ -219,7 +220,7 @@ def create(
     ):
         if text is not None:
             settings[field] = None if is_never(text) else parse(text)
-    with opened(home, create=True) as log:
+    with opened_log(home, log_address, create=True, as_json=as_json) as log:
         before = next((found.describe() for found in log.topics() if found.name == name), None)
         topic = log.topic(name, schema, **settings)
         after = topic.describe()
