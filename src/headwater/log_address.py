@@ -1,6 +1,6 @@
 """The address of a log: what opens it.
 
-What it is: ``open_log``, the log of an app: a folder, or ``kafka://…``.
+What it is: ``open_log``, the log of an app: a folder, or ``kafka://…``; ``remote_log``, one that is no folder.
 Invariants: the app's home is a folder in any case; a log that is a folder is its own home.
 Not here: the logs (``log/home.py``, ``kafka/kafka_log.py``). Read next: ``log/contract.py``.
 """
@@ -40,12 +40,22 @@ def open_log(home: str | os.PathLike[str], address: str | None = None, *, mainta
     interval = "30 seconds" if maintained else None
     if address is None:
         return Log(home, maintenance_interval=interval)
+    _check_kind(address)
+    return remote_log(address, Log(home, maintenance_interval=interval))
+
+
+def remote_log(address: str, local: Log | None) -> EventLog:
+    """The log at an address, for an app with this home, or without one."""
+    _check_kind(address)
+    from headwater.kafka.kafka_log import KafkaLog
+
+    return KafkaLog(address, local)
+
+
+def _check_kind(address: str) -> None:
     if not address.startswith(KAFKA):
         kind = address.partition("://")[0] + "://" if is_remote(address) else repr(address)
         raise InvalidDeclaration(
             f"there is no log of the kind {kind}",
             hint='Write log="kafka://host:9092", or leave it out: then the log is in the home.',
         )
-    from headwater.kafka.kafka_log import KafkaLog
-
-    return KafkaLog(address, Log(home, maintenance_interval=interval))

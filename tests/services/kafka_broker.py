@@ -115,6 +115,27 @@ class KafkaBroker(LocalServer):
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
 
+    def remake(self, topic: str, partitions: int = 1) -> None:
+        """Delete a topic and make it again."""
+        from confluent_kafka import KafkaException
+
+        self.delete(topic)
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            try:
+                self.create(topic, partitions)
+                return
+            except KafkaException as error:  # the old one is still being deleted
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
     def exists(self, topic: str) -> bool:
         return topic in self.admin.list_topics(timeout=30).topics
 

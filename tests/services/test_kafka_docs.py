@@ -29,5 +29,5 @@ def test_the_python_of_the_page_runs(kafka: KafkaBroker, tmp_path: Path, monkeyp
         exec(compile(program, f"kafka.md, line {fence.first_line}", "exec"), {})
     registry.close()
 
-    assert len(fences) == text.count(NO_RUN) == 5
+    assert len(fences) == text.count(NO_RUN) == 6
     assert kafka.latest("shop.revenue") == {'{"country":"DE"}': '{"country":"DE","revenue":9.5,"orders":1}'}

@@ -123,6 +123,25 @@ def test_a_plain_client_reads_the_avro_that_the_log_wrote(
     assert registry.subjects == {f"{prefix}orders-value": [number]}
 
 
+def test_keys_in_avro_are_where_their_bytes_belong(
+    kafka: KafkaBroker, prefix: str, address: str, registry: Registry
+) -> None:
+    kafka.create(f"{prefix}orders", 3)
+    numbers = range(12)
+    sent = [(registry.message(9, {"id": n}), registry.message(7, {"id": n, "item": "cup", "at": AT})) for n in numbers]
+
+    kafka.send(f"{prefix}orders", [*sent, (sent[3][0], None)], partitioner="murmur2")
+    with KafkaLog(address) as log:
+        orders = declare_table(log, "orders", "id BIGINT, item STRING", key="id", values="avro", partitions=3)
+
+        assert {row["id"] for row in orders.rows()} == set(numbers) - {3}
+        assert [len(orders.get(n)) for n in numbers] == [n != 3 for n in numbers]
+        [place] = {each.partition() for each in kafka.read(f"{prefix}orders") if each.key() == sent[5][0]}
+        kafka.send(f"{prefix}orders", [(*sent[5], (place + 1) % 3)])
+        with pytest.raises(RowRefused, match="is in another partition than its key"):
+            orders.get(5)
+
+
 def test_a_schema_that_others_changed_is_told_and_nothing_is_guessed(
     kafka: KafkaBroker, prefix: str, address: str, registry: Registry
 ) -> None:

@@ -11,9 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import headwater as hw
-from headwater.errors import HeadwaterError, OffsetOutOfRange, RowRefused, Unavailable, UnknownTopic
+from headwater.cli.main import app as cli
+from headwater.errors import (
+    DeclarationConflict,
+    HeadwaterError,
+    OffsetOutOfRange,
+    RowRefused,
+    Unavailable,
+    UnknownTopic,
+)
 from headwater.kafka.kafka_keys import partitions_of
 from headwater.kafka.kafka_log import KafkaLog
 from headwater.log.table import declare_table
@@ -78,9 +87,45 @@ def test_the_log_reads_what_a_plain_producer_wrote(kafka: KafkaBroker, log: Kafk
     assert [places[n] for n in range(20)] == partitions_of([str(n).encode() for n in range(20)], 3).tolist()
 
 
+def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
+    kafka: KafkaBroker, log: KafkaLog, prefix: str
+) -> None:
+    """librdkafka's own producer, told nothing of a partitioner, is the oracle of where crc32 places a key."""
+    keys = ["", *(str(n) for n in range(9, 2_000, 97)), "ü" * 7, "a much longer key, of forty bytes and more"]
+    for name in ("ours", "theirs", "mixed", "javas"):
+        kafka.create(f"{prefix}{name}", 4)
+    rows = [(key.encode(), json.dumps({"id": key, "name": "Ada"}).encode()) for key in keys]
+
+    kafka.send(f"{prefix}theirs", rows[1:])  # an empty key goes anywhere
+    kafka.send(f"{prefix}mixed", rows[1:])
+    theirs, ours, mixed = (
+        declare_table(log, name, "id STRING, name STRING", key="id", partitions=4, partitioner=partitioner)
+        for name, partitioner in (("theirs", "crc32"), ("ours", "crc32"), ("mixed", "murmur2"))
+    )
+    ours.upsert([{"id": key, "name": "Grace"} for key in keys])
+    mine = {each.key(): each.partition() for each in kafka.read(f"{prefix}ours")}
+
+    placed = {each.key(): each.partition() for each in kafka.read(f"{prefix}theirs")}
+    assert {key: mine[key] for key in placed} == placed
+    kafka.send(f"{prefix}javas", rows, partitioner="murmur2_random")
+    javas = {each.key(): each.partition() for each in kafka.read(f"{prefix}javas")}
+    assert partitions_of([key for key, _ in rows], 4).tolist() == [javas[key] for key, _ in rows]
+    assert [theirs.get(key) for key in keys[1:]] == [[{"id": key, "name": "Ada"}] for key in keys[1:]]
+    theirs.upsert([{"id": key, "name": "Grace"} for key in keys[1:]])
+    assert sorted(row["name"] for row in theirs.rows()) == ["Grace"] * len(keys[1:])
+    with pytest.raises(RowRefused, match=r"mixed\[\d\]@\d+ is in another partition than its key: by murmur2") as told:
+        mixed.to_arrow()
+    assert 'declare it with partitioner="crc32"' in str(told.value)
+    # The way out: the setting is no part of what is there, and what is there is checked by it.
+    mixed = declare_table(log, "mixed", "id STRING, name STRING", key="id", partitions=4, partitioner="crc32")
+    assert {row["id"] for row in mixed.rows()} == set(keys[1:])
+    with KafkaLog(log.address) as other:
+        assert other.get_topic("mixed").settings.partitioner == "crc32"
+
+
 def test_a_topic_that_is_there_already_is_taken_as_it_is(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
     kafka.create(f"{prefix}users", 2)
-    kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}')])
+    kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}')], partitioner="murmur2")
 
     with pytest.raises(HeadwaterError, match="has 2 partitions, and 1 are declared"):
         log.topic("users", "id BIGINT, name STRING", key="id")
@@ -166,6 +211,47 @@ def test_settings_are_kafkas_settings(kafka: KafkaBroker, log: KafkaLog, prefix:
     assert of("kept") == ("delete", "-1", "-1")
 
 
+# The command line
+
+
+def test_the_command_line_sees_a_log_on_kafka(log: KafkaLog, tmp_path: Path) -> None:
+    def run(*words: str, stdin: str = "", status: int = 0) -> Any:
+        result = CliRunner().invoke(cli, [*words, "--json"], input=stdin)
+        assert result.exit_code == status, result.stderr
+        said, found = (result.stderr if status else result.stdout).strip(), list[Any]()
+        while said:
+            document, end = json.JSONDecoder().raw_decode(said)
+            found.append(document)
+            said = said[end:].strip()
+        return found
+
+    at, row = ("--log", log.address), '{"id": 7, "name": "Ada"}'
+    columns = ("--schema", "id BIGINT, name STRING", "--key", "id", "--partitions", "2", "--partitioner", "crc32")
+    run("topic", "create", "users", *columns, *at)
+    run(*at, "topic", "append", "users", stdin=row)
+    run("topic", "append", "users", "--producer", "import", *at, stdin=row)
+    run("topic", "append", "users", "--producer", "import", *at, stdin=row)  # skipped: it was written
+    with log.get_topic("users").consumer("billing") as consumer:
+        assert consumer.poll(60) is not None
+        consumer.commit()
+
+    assert [(each["name"], each["settings"]["partitioner"]) for each in run("topic", "ls", *at)[0]] == [
+        ("users", "crc32")
+    ]
+    assert run("topic", "tail", "users", *at) == [json.loads(row)] * 2
+    assert [each["group"] for each in run("group", "ls", *at)[0]] == ["billing"]
+    assert [(each["reader"], each["kind"]) for each in run("lag", *at)[0]["readers"]] == [("billing", "consumer")]
+    [refused] = run("group", "delete", "billing", "--topic", "users", *at, status=2)
+    assert refused["code"] == "not_offered"
+    assert "kafka-consumer-groups" in refused["hint"]
+    [refused] = run(*at, "check", "--home", str(tmp_path), status=2)
+    assert refused["code"] == "invalid_declaration"
+    [refused] = run("topic", "ls", "--home", log.address, status=2)
+    assert "a home is a folder" in refused["message"]
+    run("topic", "delete", "users", "--yes", *at)
+    assert run("topic", "ls", *at) == [[]]
+
+
 # Several processes
 
 
@@ -234,6 +320,49 @@ def test_a_topic_that_is_deleted_under_the_log_is_told(kafka: KafkaBroker, log: 
         topic.end_offsets()
 
     assert ends[0] > 1
+
+
+def test_a_topic_that_others_made_again_is_told_and_its_declaration_can_be_taken_away(
+    kafka: KafkaBroker, log: KafkaLog, prefix: str
+) -> None:
+    users = declare_table(log, "users", "id BIGINT, name STRING", key="id")
+    users.upsert([{"id": n, "name": "Ada"} for n in range(3)])
+    more = [(str(n).encode(), b'{"name": "Grace"}') for n in range(10, 20)]
+
+    kafka.remake(f"{prefix}users")
+    kafka.send(f"{prefix}users", more)  # more than there was: no offset has gone back
+    again = r'has no topic ".*users" any more, but another one of this name'
+    with pytest.raises(UnknownTopic, match=again):
+        users.to_arrow()
+    with KafkaLog(log.address) as other:
+        with pytest.raises(UnknownTopic, match=again):
+            list(other.get_topic("users").rows())
+        with pytest.raises(UnknownTopic, match=again):
+            other.topic("users", "id BIGINT, name STRING, born DATE", key="id")
+        with pytest.raises(UnknownTopic, match=again):
+            other.get_topic("users").append([{"id": 1, "name": "Eve"}])
+        other.delete_topic("users")
+        found = declare_table(other, "users", "id BIGINT, name STRING", key="id")
+
+        assert sorted(row["id"] for row in found.rows()) == list(range(10, 20))
+
+
+def test_partitions_that_others_added_are_told(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
+    clicks = log.topic("clicks", "page STRING", values="json")
+    clicks.append([{"page": "/"}])
+
+    kafka.grow(f"{prefix}clicks", 3)
+    kafka.send(f"{prefix}clicks", [(None, b'{"page": "/b"}', 2)])
+
+    told = r'Kafka topic ".*clicks" has 3 partitions now, and 1 are declared'
+    eventually(
+        lambda: isinstance(_error_of(clicks.end_offsets), DeclarationConflict),
+        "it is told though no offset that it knows has moved",
+    )
+    with pytest.raises(HeadwaterError, match=told):
+        list(clicks.rows())
+    with KafkaLog(log.address) as other, pytest.raises(HeadwaterError, match=told):
+        list(other.get_topic("clicks").rows())
 
 
 def _error_of(call: Callable[[], Any]) -> HeadwaterError | None:

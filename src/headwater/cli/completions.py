@@ -15,6 +15,8 @@ from pathlib import Path
 
 import typer
 
+from headwater.errors import HeadwaterError
+
 CATALOG = "catalog.sqlite"
 TOPICS = "SELECT name FROM topics ORDER BY name"
 HISTORIES = "SELECT name FROM topics WHERE json_extract(settings, '$.events') ORDER BY name"
@@ -54,5 +56,5 @@ def _fitting(context: typer.Context, incomplete: str, read: Callable[[sqlite3.Co
             return [name for name in read(db) if name.startswith(incomplete)]
         finally:
             db.close()
-    except (sqlite3.Error, OSError, ValueError, KeyError, TypeError):
+    except (sqlite3.Error, OSError, ValueError, KeyError, TypeError, HeadwaterError):
         return []

@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 
 from headwater.cli import completion, init_command, unknown_words
 from headwater.cli.aggregates import aggregate_commands
-from headwater.cli.command_options import HomeOption, home_before_verb
+from headwater.cli.command_options import HomeOption, LogOption, home_before_verb, log_before_verb
 from headwater.cli.connectors import (
     attach_commands,
     capture_commands,
@@ -160,6 +160,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     home: HomeOption = None,
+    log: LogOption = None,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -173,6 +174,7 @@ def root(
     [cyan]headwater topic tail orders -f[/cyan]
     """
     home_before_verb.set(Path(home) if home is not None else None)
+    log_before_verb.set(log)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,9 +2,9 @@
 
 What it is: ``KafkaAppends``, the producers of one process; ``KafkaAppender``, the append path of one topic.
 Invariants: an append of one message is whole by itself; one of several is a Kafka transaction. It returns when all
-replicas that must have it do, and readers see it. Rows with a key, or ``ordered_by``, go where Kafka's own clients
-would send them. A retried request of the client is recognised by the broker (idempotent producer); an append that the
-caller repeats is written again.
+replicas that must have it do, and readers see it. Rows with a key, or ``ordered_by``, go where other clients with the
+topic's partitioner would send them. A retried request of the client is recognised by the broker (idempotent producer);
+an append that the caller repeats is written again.
 Not here: the form of messages (``kafka_values.py``). Read next: ``kafka_transactions.py``.
 """
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headwater.kafka.kafka_topic import KafkaTopic
 
 DELIVERY_SECONDS_MAX = 60.0
+SAME_AGE_S = 1.0  # so long ago a topic that is written to was seen to be the one that is declared, at most
 STEP_S = 0.02
 
 
@@ -158,15 +159,23 @@ class KafkaAppender(TopicRows):
         self._round_robin = random.randrange(topic.settings.partitions)
 
     def partition_of(self, batch: pa.RecordBatch) -> Numbers:
-        """The partition of each row, by Kafka's partitioner."""
+        """The partition of each row, by the topic's partitioner."""
         settings = self._topic.settings
-        return partitions_of(key_bytes(batch.select(list(settings.routed_by))), settings.partitions)
+        keys = key_bytes(batch.select(list(settings.routed_by)))
+        return partitions_of(keys, settings.partitions, settings.partitioner)
+
+    def partitions_with(self, keys: pa.RecordBatch) -> list[int]:
+        """The partitions in which rows with these keys may be: every one where others may write the key in Avro."""
+        if self._topic.values.form == "avro":
+            return list(range(self._topic.settings.partitions))
+        return super().partitions_with(keys)
 
     def records(
         self, batch: pa.RecordBatch, deleted: bool | pa.Array = False, partition: int | None = None
     ) -> Iterator[tuple[str, KafkaRecord]]:
         """Rows as messages, each with the name of the Kafka topic."""
         settings, name = self._topic.settings, self._topic.kafka_name
+        self._topic.log.check_same([self._topic], age=SAME_AGE_S)
         batch = self._conformed(batch, deleted)
         if settings.key:
             parts: list[tuple[int | None, pa.RecordBatch]] = [(None, batch)]

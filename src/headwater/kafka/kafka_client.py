@@ -218,15 +218,24 @@ class KafkaAdmin:
 
     def find(self, topic: str) -> KafkaTopicFacts | None:
         """A topic; None when it does not exist."""
-        asked = self._client.describe_topics(self._kafka.TopicCollection([topic]), request_timeout=REQUEST_SECONDS_MAX)
-        try:
-            facts = self._result(asked[topic])
-        except self._kafka.KafkaException as error:
-            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
-                return None
-            raise self.failure.told(error, doing=f'the description of topic "{topic}"') from error
-        numbers = tuple(sorted(part.id for part in facts.partitions))
-        return KafkaTopicFacts(str(facts.topic_id), numbers)
+        return self.find_all([topic])[topic]
+
+    def find_all(self, topics: Iterable[str]) -> dict[str, KafkaTopicFacts | None]:
+        """Several topics, by one request; None for one that does not exist."""
+        names = list(topics)
+        asked = self._client.describe_topics(self._kafka.TopicCollection(names), request_timeout=REQUEST_SECONDS_MAX)
+        found: dict[str, KafkaTopicFacts | None] = {}
+        for name in names:
+            try:
+                facts = self._result(asked[name])
+            except self._kafka.KafkaException as error:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise self.failure.told(error, doing=f'the description of topic "{name}"') from error
+                found[name] = None
+            else:
+                numbers = tuple(sorted(part.id for part in facts.partitions))
+                found[name] = KafkaTopicFacts(str(facts.topic_id), numbers)
+        return found
 
     def create(self, topic: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
         """Make a topic; it may be there already."""

@@ -39,7 +39,7 @@ WAIT_S = 0.02
 AGE_S = 1.0  # so old may be what is known of a topic that another process declares
 
 # Makes the topic on the cluster, or changes its settings; returns what Kafka says of it.
-Make = Callable[[str, TopicSettings, TopicSettings | None], KafkaTopicFacts]
+Make = Callable[[str, TopicSettings, TopicRow | None], KafkaTopicFacts]
 
 
 class KafkaDeclarations:
@@ -90,7 +90,7 @@ class KafkaDeclarations:
         def record() -> KafkaRecord:
             row = self._rows[name]
             changed = replace(row, settings=row.settings.with_changes(dict(changes)))
-            return KafkaRecord(name.encode(), _written(changed, make(name, changed.settings, row.settings).id))
+            return KafkaRecord(name.encode(), _written(changed, make(name, changed.settings, row).id))
 
         self._write(record)
 
@@ -104,7 +104,7 @@ class KafkaDeclarations:
         def record() -> KafkaRecord:
             row = self._rows.get(wanted.name)
             settings, schema = wanted.beside(row)
-            facts = make(wanted.name, settings, None if row is None else row.settings)
+            facts = make(wanted.name, settings, row)
             versions = {} if row is None else dict(row.schemas)
             if row is None or not schema.equals(row.schema):
                 versions[len(versions) + 1] = schema

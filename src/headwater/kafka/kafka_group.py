@@ -1,7 +1,7 @@
 """Consumer groups of a log on Kafka: Kafka's own, through librdkafka.
 
 What it is: ``KafkaConsumer``, a member of a group that reads one topic; ``KafkaGroup``, where a group is and how far
-behind. Other clients of Kafka may be members of the same group.
+behind; ``app_lags``, the same of the apps of the home. Other clients of Kafka may be members of the same group.
 Invariants: a batch is of one partition, in order; positions are Kafka's committed offsets. Only the owner of a
 partition commits: Kafka refuses another, which is ``Fenced``.
 Not here: work groups, which this log does not offer. Read next: ``kafka_topic.py``.
@@ -9,14 +9,17 @@ Not here: work groups, which this log does not offer. Read next: ``kafka_topic.p
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headwater.clock import format_us
 from headwater.durations import Duration, to_seconds, to_timeout
-from headwater.errors import ClosedError, Fenced, InvalidDeclaration
+from headwater.errors import ClosedError, Fenced, InvalidDeclaration, NotOffered
 from headwater.kafka.kafka_client import RECONNECT_SECONDS, KafkaFailure, client, consumed
 from headwater.log.batch import Batch
+from headwater.log.contract import Capability, require
 from headwater.log.groups.groups import GroupDescription
 from headwater.log.groups.readers import ReaderLag
 from headwater.log.topic_reader import Place, check_columns
@@ -209,6 +212,21 @@ class KafkaGroup:
         self.topic.log.admin.move_group(self.topic.log.kafka_name(self.name), self.topic.kafka_name, wanted)
         return wanted
 
+    def delete(self, *, force: bool = False) -> None:
+        """Not offered: other clients may be members, and read other topics."""
+        del force
+        group = self.topic.log.kafka_name(self.name)
+        raise NotOffered(
+            f'group "{self.name}" is a group of Kafka, and is not deleted from here',
+            hint=f"kafka-consumer-groups --delete --group {group}. Kafka forgets a group without members by itself.",
+            group=self.name,
+        )
+
+    def redrive(self, *, limit: int | None = None) -> Any:
+        """Not offered."""
+        del limit
+        require(self.topic.log, Capability.WORK_GROUPS, f'putting back letters of group "{self.name}"')
+
     def describe(self) -> GroupDescription:
         """Where the group is; its members are Kafka's business."""
         lag = self.lag()
@@ -242,3 +260,23 @@ def groups_of(topic: KafkaTopic) -> list[KafkaGroup]:
     prefix = topic.log.place.prefix
     names = [name.removeprefix(prefix) for name in topic.log.admin.groups() if name.startswith(prefix)]
     return [group for group in (KafkaGroup(topic, name) for name in sorted(names)) if group.positions()]
+
+
+def app_lags(topic: KafkaTopic) -> list[ReaderLag]:
+    """How far each app whose home was opened with the log is behind in a topic, as of its last tick."""
+    if not topic.log.has_local:
+        return []
+    ticks = topic.log.local.catalog.read(
+        "SELECT app, committed_us, json_extract(manifest, '$.frontier') AS frontier FROM ticks"
+        " JOIN apps ON apps.name = app AND apps.tick = ticks.tick ORDER BY app"
+    )
+    found, ends = [], topic.end_offsets() if ticks else {}
+    for row in ticks:
+        read = json.loads(row["frontier"]).get(topic.name)
+        if read is not None:
+            at = {int(number): offset for number, offset in read.items()}
+            lag = sum(max(0, end - at.get(number, 0)) for number, end in ends.items())
+            found.append(
+                ReaderLag(topic.name, row["app"], "app", lag, at, None, "reading", format_us(row["committed_us"]))
+            )
+    return found

@@ -24,10 +24,10 @@ from headwater.errors import ClosedError, DeclarationConflict, LogUnavailable, M
 from headwater.hints import suggestion
 from headwater.kafka.kafka_address import KafkaAddress
 from headwater.kafka.kafka_appender import KafkaAppends
-from headwater.kafka.kafka_client import KafkaAdmin, KafkaTopicFacts
+from headwater.kafka.kafka_client import LOOK_S, KafkaAdmin, KafkaTopicFacts
 from headwater.kafka.kafka_declarations import KafkaDeclarations, number_of
 from headwater.kafka.kafka_known_writes import KnownWrites
-from headwater.kafka.kafka_ranges import deleted_topic
+from headwater.kafka.kafka_ranges import deleted_topic, remade_topic
 from headwater.kafka.kafka_receipts import KafkaReceipts
 from headwater.kafka.kafka_topic import SEEN_SECONDS_MAX, SEEN_STEP_S, KafkaTopic
 from headwater.kafka.kafka_transactions import KafkaRecord, Places, Positions
@@ -54,9 +54,9 @@ CAPABILITIES = frozenset(
         Capability.COMPACTION,
     }
 )
-STARTS_AGE_S = 1.0
+STARTS_AGE_S = SAME_AGE_S = 1.0
 SHOWN_SECONDS_MAX = 30.0
-GONE_SECONDS = 2.0  # after so long without an answer it is asked whether a topic is still there
+GONE_SECONDS = 2.0  # after so long without an answer it is asked whether a topic is still there, and for so long
 
 
 class KafkaLog:
@@ -78,7 +78,8 @@ class KafkaLog:
         self._lock = threading.RLock()
         self._topics: dict[str, KafkaTopic] = {}
         self._starts: dict[str, tuple[float, dict[int, int]]] = {}
-        self._ends: dict[str, dict[int, int]] = {}  # as they were last seen: they never go back
+        self._ends: dict[str, dict[int, int]] = {}  # as they were last seen
+        self._same_at: dict[str, float] = {}  # when each topic was last seen to be the one that is declared
 
     # What it is
 
@@ -101,6 +102,11 @@ class KafkaLog:
     def identity(self) -> str:
         """Kafka's id of the topic that has the declarations."""
         return self.declarations.identity()
+
+    @property
+    def has_local(self) -> bool:
+        """Whether it was opened with a home."""
+        return self._local is not None
 
     @property
     def local(self) -> Log:
@@ -132,17 +138,22 @@ class KafkaLog:
         self.check_open()
         settings, schema = wanted.beside(self.declarations.find(wanted.name))
         KafkaValues(lambda: TopicRow(0, wanted.name, settings, {1: schema}, 0, 0), self.place).check()
-        return self._opened(self.declarations.declare(wanted, self.clock.now_us(), self._made))
+        topic = self._opened(self.declarations.declare(wanted, self.clock.now_us(), self._made))
+        self.check_same([topic])
+        return topic
 
-    def _made(self, name: str, settings: TopicSettings, before: TopicSettings | None) -> KafkaTopicFacts:
+    def _made(self, name: str, settings: TopicSettings, before: TopicRow | None) -> KafkaTopicFacts:
         """The topic in the cluster, made or changed so that it does what the settings say."""
         kafka_name, stored = self.kafka_name(name), kafka_settings(settings)
         facts = self.admin.find(kafka_name)
+        if before is not None:
+            facts = self._same(before, facts)
+            if stored != kafka_settings(before.settings):
+                self.admin.change(kafka_name, stored)
+            return facts
         if facts is None:
             self.admin.create(kafka_name, settings.partitions, self.place.replicas, stored)
             facts = self._shown_facts(kafka_name)
-        elif before is not None and stored != kafka_settings(before):
-            self.admin.change(kafka_name, stored)
         if len(facts.partitions) != settings.partitions:
             raise DeclarationConflict(
                 f'Kafka topic "{kafka_name}" has {len(facts.partitions)} partitions, and {settings.partitions} are '
@@ -208,10 +219,12 @@ class KafkaLog:
         topic.refresh()
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and its rows from the cluster, for good."""
+        """Remove a topic and its rows from the cluster, for good; of one that is gone, its declaration alone."""
         topic = self.get_topic(name)
+        facts = self.admin.find(topic.kafka_name)
         self.declarations.delete(name)
-        self.admin.delete(topic.kafka_name)
+        if facts is not None and number_of(facts.id) == topic.id:
+            self.admin.delete(topic.kafka_name)
         self.known_writes.forget_topic(topic.id)
         topic.close()
         with self._lock:
@@ -221,6 +234,7 @@ class KafkaLog:
     def _forget(self, name: str) -> None:
         self._starts.pop(name, None)
         self._ends.pop(name, None)
+        self._same_at.pop(name, None)
 
     # Offsets
 
@@ -242,24 +256,50 @@ class KafkaLog:
         try:
             found = self.admin.all_ends(places, seconds_max=GONE_SECONDS)
         except Unavailable:
-            for name in wanted:
-                if self.admin.find(self.kafka_name(name)) is None:
-                    raise deleted_topic(self.kafka_name(name), self.place.cluster) from None
+            self.check_same(wanted.values())
             found = self.admin.all_ends(places)
-        ends: Stops = {}
-        for name, topic in wanted.items():
-            ends[name] = found[self.kafka_name(name)]
-            before = self._ends.get(name, {})
-            if any(end < before.get(number, 0) for number, end in ends[name].items()):
-                self._check_same(topic)
-            self._ends[name] = ends[name]
+        ends: Stops = {name: found[self.kafka_name(name)] for name in wanted}
+        # After the ends were asked for: they are those of the topics that are found now. Where nothing moved there is
+        # nothing to read, and it is enough to look from time to time.
+        still = [topic for name, topic in wanted.items() if ends[name] == self._ends.get(name)]
+        self.check_same([topic for topic in wanted.values() if topic not in still])
+        self.check_same(still, age=SAME_AGE_S)
+        self._ends |= ends
         return ends
 
-    def _check_same(self, topic: EventTopic) -> None:
-        """An end has gone back: the topic was made again, or a broker lost what it had."""
-        facts = self.admin.find(self.kafka_name(topic.name))
-        if facts is None or number_of(facts.id) != topic.id:
-            raise deleted_topic(self.kafka_name(topic.name), self.place.cluster)
+    def check_same(self, topics: Iterable[EventTopic], *, age: float = 0.0) -> None:
+        """Refuse topics that others deleted, made again or gave partitions to, as it was ``age`` seconds ago."""
+        now = time.monotonic()
+        asked = [each for each in topics if not age or now - self._same_at.get(each.name, -age) >= age]
+        if not asked:
+            return
+        names = [self.kafka_name(each.name) for each in asked]
+        found, deadline = self.admin.find_all(names), now + GONE_SECONDS
+        # One that was just made may not be known to every broker of the cluster.
+        while None in found.values() and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            found = self.admin.find_all(names)
+        for topic in asked:
+            self._same(topic.row(), found[self.kafka_name(topic.name)])
+            self._same_at[topic.name] = now
+
+    def _same(self, row: TopicRow, facts: KafkaTopicFacts | None) -> KafkaTopicFacts:
+        """What Kafka says of a topic, if it is the one that was declared."""
+        kafka_name, declared = self.kafka_name(row.name), row.settings.partitions
+        if facts is None:
+            raise deleted_topic(kafka_name, self.place.cluster)
+        if number_of(facts.id) != row.id:
+            raise remade_topic(kafka_name, self.place.cluster)
+        if len(facts.partitions) != declared:
+            raise DeclarationConflict(
+                f'Kafka topic "{kafka_name}" has {len(facts.partitions)} partitions now, and {declared} are declared',
+                detail="Another program has added some. Keys are in other partitions than their older rows, and what "
+                "is in the new ones would be missed.",
+                hint="Copy it to a new topic, and declare that one; or take it in by an inlet, which reads partitions "
+                "that are added: docs/kafka.md.",
+                topic=row.name,
+            )
+        return facts
 
     def cut(self, topics: Iterable[EventTopic]) -> Stops:
         """The ends of what is committed. A transaction over partitions may be cut: Kafka shows it bit by bit."""

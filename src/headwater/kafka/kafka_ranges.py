@@ -34,6 +34,10 @@ WAIT_S = 0.005
 # While much is to come it is waited for longer: what is decoded at once costs less than the same in small lots.
 MANY_MESSAGES, WAIT_FOR_MANY_S = 5_000, 0.1
 OUT_OF_RANGE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+ANEW = (
+    "Restore it from a copy. Or begin with what is there now: `headwater topic delete` takes away the declaration "
+    "alone of a topic that is gone; then open the app again."
+)
 GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID")
 
 
@@ -134,7 +138,17 @@ def deleted_topic(topic: str, cluster: KafkaCluster) -> UnknownTopic:
     return UnknownTopic(
         f'Kafka at {cluster.servers} has no topic "{topic}" any more',
         detail="Another program has deleted it, or deleted and made it again.",
-        hint="Restore it from a copy; or open the app again, which begins with the topic as it is now.",
+        hint=ANEW,
+        topic=topic,
+    )
+
+
+def remade_topic(topic: str, cluster: KafkaCluster) -> UnknownTopic:
+    """The error of a topic whose name is that of another one by now."""
+    return UnknownTopic(
+        f'Kafka at {cluster.servers} has no topic "{topic}" any more, but another one of this name',
+        detail="Another program has deleted it and made it again. Readers are at offsets of the one that is gone.",
+        hint=ANEW,
         topic=topic,
     )
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headwater.clock import format_us
 from headwater.kafka.kafka_appender import KafkaAppender
-from headwater.kafka.kafka_group import KafkaConsumer, KafkaGroup, groups_of
+from headwater.kafka.kafka_group import KafkaConsumer, KafkaGroup, app_lags, groups_of
 from headwater.kafka.kafka_topic_reader import KafkaTopicReader
 from headwater.log.catalog.registry import TopicRow
 from headwater.log.commits.request_ids import content_of
@@ -214,8 +214,8 @@ class KafkaTopic(KafkaTopicReader):
         return KafkaGroup(self, name)
 
     def lag(self) -> list[ReaderLag]:
-        """How far each consumer group is behind, in offsets."""
-        return [each.reader_lag() for each in self.groups()]
+        """How far each consumer group and each app of the home is behind, in offsets."""
+        return [*(each.reader_lag() for each in self.groups()), *app_lags(self)]
 
     def change_settings(self, **changes: Any) -> None:
         """Change settings that no declaration changes."""

@@ -36,7 +36,7 @@ Positions = tuple[Any, Any]  # a group's offsets and its metadata, as confluent-
 
 @dataclass(frozen=True, slots=True)
 class KafkaRecord:
-    """One message; without a value it deletes its key. ``partition``: where it belongs other than by its key."""
+    """One message; without a value it deletes its key. Without a partition the client chooses one by the key."""
 
     key: bytes | None
     value: bytes | None

@@ -3,9 +3,10 @@
 What it is: ``KafkaValues``. Of a topic with a key each row is a message, JSON or Avro under its key, and a deletion is
 one without a value: so Kafka compacts what the log would. Rows without a key are Arrow streams of up to 1 000 rows; or
 JSON, Avro or bytes as they are, a row each. The topic's ``values`` say which, and if not, ``rows=`` of the address.
-Invariants: what is read is what was written, in the topic's latest schema. A message that is not what the topic holds
-is ``RowRefused``, which names its place; nothing of it is guessed. Fields that are no columns are passed over. All rows
-of a message have its offset: of a topic without a key, ``_offset`` counts messages.
+Invariants: what is read is what was written, in the topic's latest schema. A message that is not what the topic holds,
+or in another partition than that of its key, is ``RowRefused``, which names its place; nothing of it is guessed. Fields
+that are no columns are passed over. All rows of a message have its offset: of a topic without a key, ``_offset`` counts
+messages.
 Not here: keys (``kafka_keys.py``), columns of many values (``values/``), producing (``kafka_appender.py``).
 Read next: ``kafka_topic.py``.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +27,7 @@ import pyarrow.types as kinds
 
 from headwater.errors import HeadwaterError, InvalidDeclaration, RowRefused, Unavailable
 from headwater.kafka.kafka_address import KafkaAddress
-from headwater.kafka.kafka_keys import key_bytes, key_values
+from headwater.kafka.kafka_keys import key_bytes, key_values, partitions_of
 from headwater.kafka.kafka_transactions import KafkaRecord
 from headwater.kafka.values.avro_schemas import avro_schema
 from headwater.kafka.values.avro_values import AvroRecords
@@ -39,7 +41,7 @@ from headwater.log.schema.json_lines import json_decoder
 from headwater.log.schema.json_text import batch_to_json_lines
 from headwater.log.storage.framing import stored_schema
 from headwater.log.topic_rows import nullable
-from headwater.log.topic_settings import ValueForm
+from headwater.log.topic_settings import Partitioner, TopicSettings, ValueForm
 
 MESSAGE_ROWS_MAX = 1_000
 MESSAGE_BYTES_MAX = 600_000  # Kafka takes 1 MiB by default, with what is around the rows
@@ -99,7 +101,7 @@ class KafkaValues:
     def records(
         self, batch: pa.RecordBatch, partition: int | None, deleted: bool | pa.Array = False
     ) -> Iterator[KafkaRecord]:
-        """Rows, with the columns of their metadata, as messages. A message with a key finds its partition by it."""
+        """Rows, with the columns of their metadata, as messages. Those with a key go to the partition of their key."""
         settings = self._row().settings
         said = [name for name in batch.schema.names if name in METADATA_COLUMNS]
         plain = batch.select([name for name in batch.schema.names if name not in METADATA_COLUMNS])
@@ -118,13 +120,14 @@ class KafkaValues:
                 yield KafkaRecord(None, value, partition, header)
             return
         keys = key_bytes(plain.select(list(settings.key)))
+        places = partitions_of(keys, settings.partitions, settings.partitioner).tolist()
         times = _times(plain, settings.event_time) if any(gone) else [None] * batch.num_rows
-        for key, value, header, removes, time in zip(keys, values, headers, gone, times, strict=True):
+        for key, place, value, header, removes, time in zip(keys, places, values, headers, gone, times, strict=True):
             if removes:
                 at = () if time is None else ((TIME_HEADER, str(time).encode()),)
-                yield KafkaRecord(key, None, None, (*header, *at))
+                yield KafkaRecord(key, None, place, (*header, *at))
             else:
-                yield KafkaRecord(key, value, None, header)
+                yield KafkaRecord(key, value, place, header)
 
     def _written(self, rows: pa.RecordBatch, gone: Sequence[bool]) -> list[bytes | None]:
         """The values of messages; those of deletions are not looked at."""
@@ -149,6 +152,8 @@ class KafkaValues:
         headers = [message.headers() for message in messages]
         if self.by_message:
             rows, counts = self._of_messages(messages, row, headers), np.ones(len(messages), np.int64)
+            if row.settings.key and row.settings.partitions > 1:
+                self._check_places(messages, rows.select(list(row.settings.key)), row, partition)
         else:
             rows, counts = self._of_streams(messages, row)
         offsets = np.repeat(_offsets(messages), counts)
@@ -162,6 +167,32 @@ class KafkaValues:
         names = [*shape.names, *METADATA_COLUMNS, "_offset", "_partition", "_appended_at", "_producer"]
         return pa.RecordBatch.from_arrays([*(rows.column(name) for name in names[:-4]), *system], names=names)
 
+    def _check_places(self, messages: Sequence[Message], keys: pa.RecordBatch, row: TopicRow, partition: int) -> None:
+        """Refuse rows in a partition that is not that of their key: two rows of one key would be in no order."""
+        settings = row.settings
+        placed = key_bytes(keys)
+        if self.form == "avro":  # keys may be Avro too, and were placed as that
+            given = [message.key() for message in messages]
+            placed = [key if self._avro.is_key(key) else text for key, text in zip(given, placed, strict=True)]
+        numbers = partitions_of(placed, settings.partitions, settings.partitioner)
+        [others] = np.nonzero(numbers != partition)
+        if not len(others):
+            return
+        first = int(others[0])
+        message, number = messages[first], int(numbers[first])
+        raise RowRefused(
+            f"{row.name}[{partition}]@{message.offset()} is in another partition than its key: by "
+            f"{settings.partitioner} {placed[first][:100]!r} belongs in {number}",
+            detail="Another client wrote it, with another partitioner or key. Rows of one key in two partitions have "
+            "no order, so none of them is known to be the latest.",
+            hint=_other_partitioner(settings, placed, partition)
+            + "Or let the other client place keys as this topic does; or take its messages in by an inlet: "
+            "docs/kafka.md.",
+            topic=row.name,
+            partition=partition,
+            offset=message.offset(),
+        )
+
     def _of_messages(self, messages: Sequence[Message], row: TopicRow, headers: Sequence[Headers]) -> pa.RecordBatch:
         schema, key = nullable(row.schema), row.settings.key
         if self.form == "raw":
@@ -170,8 +201,8 @@ class KafkaValues:
         if values and None not in values and not _say_more(headers):
             columns = json_columns(values, schema) if self.form == "json" else self._avro.columns(values, schema)
             if columns is not None:
-                of_key = [column for name, column in zip(schema.names, columns, strict=True) if name in key]
-                if not any(column.null_count for column in of_key):
+                never_null = [not field.nullable or field.name in key for field in row.schema]
+                if not any(column.null_count for column in itertools.compress(columns, never_null)):
                     return _with_marks(columns, schema, key)
         return self._one_by_one(messages, row, schema)
 
@@ -180,6 +211,7 @@ class KafkaValues:
         settings, names = row.settings, set(schema.names)
         read = self._avro.row if self.form == "avro" else functools.partial(_json_object, json_decoder(schema))
         key_columns = pa.schema([schema.field(name) for name in settings.key])
+        never_null = [field.name for field in row.schema if not field.nullable or field.name in settings.key]
         rows, marks, said = [], [], []
         for message in messages:
             value, headers = message.value(), dict(message.headers() or ())
@@ -187,6 +219,9 @@ class KafkaValues:
                 found = {} if value is None else read(value)
                 if message.key() is not None and any(found.get(name) is None for name in settings.key):
                     found = {**found, **self._key(message.key(), key_columns)}
+                for name in settings.key if value is None else never_null:
+                    if found.get(name) is None:
+                        raise RowRefused(f'it has no "{name}"', column=name)
             except Unavailable:
                 raise
             except (ValueError, RecursionError, HeadwaterError) as error:
@@ -278,6 +313,15 @@ def producer_number(name: str) -> int:
     True
     """
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
+def _other_partitioner(settings: TopicSettings, keys: list[bytes], partition: int) -> str:
+    """The declaration under which all of these keys are where they belong, if there is one."""
+    others: tuple[Partitioner, ...] = ("murmur2", "crc32")
+    for each in others:
+        if each != settings.partitioner and (partitions_of(keys, settings.partitions, each) == partition).all():
+            return f'If no client places keys by {settings.partitioner}, declare it with partitioner="{each}". '
+    return ""
 
 
 def _offsets(messages: Sequence[Message]) -> Any:

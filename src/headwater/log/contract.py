@@ -353,6 +353,11 @@ class EventLog(Protocol):
         ...
 
     @property
+    def has_local(self) -> bool:
+        """Whether it was opened with a home: a reader in another process needs none."""
+        ...
+
+    @property
     def local(self) -> Log:
         """The app's home: a folder with a catalog, for what is not in the log. An embedded log is its own."""
         ...

@@ -146,6 +146,11 @@ class Log:
         return str(self.home)
 
     @property
+    def has_local(self) -> bool:
+        """Always: it is its own home."""
+        return True
+
+    @property
     def local(self) -> Log:
         """The home of the apps that read it: this one."""
         return self

@@ -56,8 +56,8 @@ class TableReader:
         schema = pa.schema([self._schema.field(name).with_nullable(True) for name in wanted])
         given = to_batches([dict(wanted)], schema)
         if self._key and set(self._key) <= set(wanted):
-            number = int(self._topic.appender.partition_of(given)[0])
-            found = self._state(number, {name: given.column(name)[0] for name in self._key})
+            key = {name: given.column(name)[0] for name in self._key}
+            found = pa.concat_tables([self._state(each, key) for each in self._topic.appender.partitions_with(given)])
         else:
             found = self.all()
         (identity,) = row_identities(given)

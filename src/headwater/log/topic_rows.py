@@ -99,6 +99,10 @@ class TopicRows:
         settings = self._topic.settings
         return routing.partition_of(batch, settings.routed_by, settings.partitions)
 
+    def partitions_with(self, keys: pa.RecordBatch) -> list[int]:
+        """The partitions in which rows with these keys may be."""
+        return sorted(set(self.partition_of(keys).tolist()))
+
     def _not_null(self) -> frozenset[str]:
         settings = self._topic.settings
         if settings.event_time is None or settings.clock is not None:

@@ -25,6 +25,7 @@ from headwater.log.schema.row_claims import declared_rows_by
 Fsync = Literal["always", "interval", "never"]
 Overflow = Literal["keep", "drop", "block"]
 ValueForm = Literal["json", "arrow", "avro", "raw"]
+Partitioner = Literal["murmur2", "crc32"]
 
 PARTITIONS_MAX = 1024
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -81,6 +82,7 @@ class TopicSettings:
     remember_ids_ms: int = 7 * 24 * 3600 * 1000  # for how long a request id is recognised
     group_expiry_ms: int | None = 30 * 24 * 3600 * 1000
     values: ValueForm | None = None  # what messages of a log on Kafka hold; the embedded log has its own form
+    partitioner: Partitioner = "murmur2"  # by which keys find their partition on Kafka; the embedded log has its own
     captured_by: str | None = None  # the capture that writes it; ticks read it up to the capture's last marker
     events: bool = False  # a history of events: complete for ever, and written through its event store alone
     privacy: Mapping[str, Personal] = field(default_factory=dict)  # personal columns; none without a declaration
@@ -91,6 +93,7 @@ class TopicSettings:
         _one_of("fsync", self.fsync, ("always", "interval", "never"))
         _one_of("overflow", self.overflow, ("keep", "drop", "block"))
         _one_of("values", self.values or "json", ("json", "arrow", "avro", "raw"))
+        _one_of("partitioner", self.partitioner, ("murmur2", "crc32"))
         if self.key and self.values in ("arrow", "raw"):
             raise InvalidDeclaration(
                 f'values="{self.values}" does not go with a key',
@@ -222,6 +225,7 @@ class TableOptions(TypedDict, total=False):
     remember_ids: Duration
     group_expiry: Duration | None
     values: ValueForm | None
+    partitioner: Partitioner
     captured_by: str | None
     privacy: Mapping[str, Personal]
     proof: bool

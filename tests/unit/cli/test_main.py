@@ -86,7 +86,7 @@ def test_an_error_becomes_its_status_and_its_document(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(topic_commands, "opened", fail)
+    monkeypatch.setattr(topic_commands, "opened_log", fail)
     result = runner.invoke(app, ["topic", "ls", "--json", "--home", str(tmp_path)])
 
     assert result.exit_code == status
@@ -98,7 +98,7 @@ def test_an_error_for_people_has_three_parts_and_no_trace(monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise Conflict("it is taken [by x]", detail="By another.", hint="Wait.")
 
-    monkeypatch.setattr(topic_commands, "opened", fail)
+    monkeypatch.setattr(topic_commands, "opened_log", fail)
     result = runner.invoke(app, ["topic", "ls", "--home", str(tmp_path)])
 
     assert result.stderr == "error: it is taken [by x]\n  By another.\n  hint: Wait.\n"
@@ -108,7 +108,7 @@ def test_a_bug_shows_its_trace_and_asks_to_be_reported(monkeypatch: pytest.Monke
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(topic_commands, "opened", fail)
+    monkeypatch.setattr(topic_commands, "opened_log", fail)
     result = runner.invoke(app, ["topic", "ls", "--home", str(tmp_path)])
     document = json.loads(runner.invoke(app, ["topic", "ls", "--json", "--home", str(tmp_path)]).stderr)
 

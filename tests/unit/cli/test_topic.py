@@ -91,6 +91,7 @@ def test_a_created_topic_has_the_settings_that_were_asked_for(headwater: Command
         "ordered_by": [],
         "group_expiry_ms": 86_400_000,
         "values": "avro",
+        "partitioner": "murmur2",
         "captured_by": None,
         "events": False,
         "privacy": {},

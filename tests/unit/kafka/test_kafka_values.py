@@ -50,6 +50,7 @@ class Message:
         return 1, 1_700_000_000_000
 
 
+TIME = pa.timestamp("us", tz="UTC")
 PLACE = KafkaAddress.parse("kafka://localhost:9092")
 
 
@@ -104,6 +105,32 @@ def test_what_is_no_row_is_refused_with_its_place(value: bytes) -> None:
 
     with pytest.raises(RowRefused, match=r't\[0\]@1 is not a row of topic "t"'):
         form.batch([Message(good, 0), Message(kafka_values.KafkaRecord(b"2", value), 1)], 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "missing"),
+    [
+        (None, b'{"at":"2026-01-31T10:00:00Z"}', "id"),
+        (None, b'{"id":null,"at":"2026-01-31T10:00:00Z"}', "id"),
+        (None, None, "id"),
+        (b"7", b'{"id":7}', "at"),
+        (b"7", b'{"id":7,"at":null}', "at"),
+        (b"7", b'{"id":null,"at":"2026-01-31T10:00:00Z"}', None),
+        (b"7", None, None),
+    ],
+)
+def test_a_foreign_row_without_its_key_or_its_time_is_refused(
+    key: bytes | None, value: bytes | None, missing: str | None
+) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", TIME, nullable=False)])
+    row = TopicRow(1, "t", TopicSettings(key=("id",), event_time="at"), {1: columns}, 0, 0)
+    message = Message(kafka_values.KafkaRecord(key, value), 0)
+
+    if missing is None:
+        assert KafkaValues(lambda: row, PLACE).batch([message], 0)["id"].to_pylist() == [7]
+    else:
+        with pytest.raises(RowRefused, match=f'it has no "{missing}"'):
+            KafkaValues(lambda: row, PLACE).batch([message], 0)
 
 
 @pytest.mark.parametrize(

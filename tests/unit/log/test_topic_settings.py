@@ -16,6 +16,7 @@ from headwater.log.topic_settings import TopicSettings, declared
     [
         ({"fsync": "sometimes"}, "fsync cannot be 'sometimes'"),
         ({"overflow": "explode"}, "overflow cannot be 'explode'"),
+        ({"partitioner": "md5"}, "partitioner cannot be 'md5'"),
         ({"partitions": 0}, "partitions cannot be 0"),
         ({"partitions": 1025}, "partitions cannot be 1025"),
         ({"segment_bytes_max": 0}, "segment_bytes_max cannot be 0"),

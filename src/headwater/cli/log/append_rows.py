@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from headwater.cli.log.input_files import InputFile, Portion
+    from headwater.log.contract import EventTopic
     from headwater.log.producer import Producer
     from headwater.log.schema.event_metadata import Metadata
-    from headwater.log.topic import Topic
 
 # stdin may be a pipe from something that runs for ever: what has come is written after so long without more.
 LINGER_S = 0.2
@@ -54,7 +54,7 @@ class Appended:
 
 
 def append_input(
-    topic: Topic,
+    topic: EventTopic,
     source: InputFile,
     *,
     batch_rows: int,
@@ -98,7 +98,9 @@ def append_input(
     return result
 
 
-def _append(topic: Topic, writer: Producer | None, portion: Portion, sequence: int, metadata: Metadata | None) -> Token:
+def _append(
+    topic: EventTopic, writer: Producer | None, portion: Portion, sequence: int, metadata: Metadata | None
+) -> Token:
     if writer is None:
         return topic.append(portion.batch, metadata=metadata)
     return writer.append(portion.batch, sequence=sequence, metadata=metadata)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
+from headwater.cli.command_options import HomeOption, JsonOption, LogOption, TopicArgument, opened_log
 from headwater.cli.output import say, write_json
 from headwater.cli.quantities import is_never, parse_duration, parse_size
 from headwater.errors import Misuse
@@ -44,6 +44,7 @@ SETTING_OPTIONS = {
     "remember_ids": "--remember-ids",
     "group_expiry": "--group-expiry",
     "values": "--values",
+    "partitioner": "--partitioner",
     "proof": "--proof",
 }
 KEEPING = "What is kept"
@@ -175,7 +176,11 @@ def create(
     values: Annotated[
         str | None, _option("values", "What messages hold, of a log on Kafka: json, arrow, avro, raw.", panel=WRITING)
     ] = None,
+    partitioner: Annotated[
+        str | None, _option("partitioner", "How keys find their partition on Kafka: murmur2, crc32.", panel=WRITING)
+    ] = None,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Declare a topic; on one that exists, add columns or change settings.
@@ -195,6 +200,7 @@ def create(
         "segment_age_max": segment_age_max and parse_duration(segment_age_max),
         "overflow": overflow,
         "values": values,
+        "partitioner": partitioner,
         "block_timeout": block_timeout and parse_duration(block_timeout),
         "remember_ids": remember_ids and parse_duration(remember_ids),
         "until_read": until_read,
@@ -214,7 +220,7 @@ def create(
     ):
         if text is not None:
             settings[field] = None if is_never(text) else parse(text)
-    with opened(home, create=True) as log:
+    with opened_log(home, log_address, create=True, as_json=as_json) as log:
         before = next((found.describe() for found in log.topics() if found.name == name), None)
         topic = log.topic(name, schema, **settings)
         after = topic.describe()

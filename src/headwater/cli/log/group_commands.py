@@ -8,20 +8,19 @@ Read next: ``log/groups/groups.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.cli import completions
-from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.command_options import HomeOption, JsonOption, LogOption, opened_log
 from headwater.cli.output import say, show_facts, show_table, write_json
 from headwater.cli.quantities import parse_place
 from headwater.errors import Misuse, UnknownGroup
 
 if TYPE_CHECKING:
-    from headwater.log.groups.groups import Group, GroupDescription
-    from headwater.log.home import Log
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventLog, EventTopic
+    from headwater.log.groups.groups import GroupDescription
     from headwater.log.topic_reader import Place
 
 app = typer.Typer(help="Groups: consumers and workers that share a topic.", no_args_is_help=True)
@@ -50,13 +49,14 @@ def ls(
         str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only of this topic.", show_default=False)
     ] = None,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List groups with their lag.
 
     [cyan]headwater group ls --topic orders[/cyan]
     """
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         topics = [log.get_topic(topic)] if topic is not None else log.topics()
         found = [group.describe() for each in topics for group in each.groups()]
     if as_json:
@@ -80,12 +80,18 @@ def ls(
 
 
 @app.command("describe")
-def describe(group: GroupArgument, topic: TopicOption, home: HomeOption = None, as_json: JsonOption = False) -> None:
+def describe(
+    group: GroupArgument,
+    topic: TopicOption,
+    home: HomeOption = None,
+    log_address: LogOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show a group's members, and position, lag and owner of each partition.
 
     [cyan]headwater group describe billing --topic orders[/cyan]
     """
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         found = log.get_topic(topic)
         description = found.group(group).describe()
         ends = found.end_offsets()
@@ -137,6 +143,7 @@ def reset(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Even with active members, which are fenced.")] = False,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Move a group to another offset, to read again or to skip.
@@ -144,7 +151,7 @@ def reset(
     [cyan]headwater group reset billing --topic orders --to earliest[/cyan]
     [cyan]headwater group reset billing --topic orders --to 2026-01-31T10:00Z --partition 2[/cyan]
     """
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         found = log.get_topic(topic)
         before = found.group(group).positions()
         place = parse_place(to)
@@ -152,7 +159,10 @@ def reset(
     if as_json:
         write_json({"topic": topic, "group": group, "before": before, "positions": after})
         return
-    rows = [(number, before[number], offset, f"{offset - before[number]:+,}") for number, offset in after.items()]
+    rows = [
+        (number, before.get(number, ""), offset, f"{offset - before[number]:+,}" if number in before else "")
+        for number, offset in after.items()
+    ]
     show_table([">partition", ">was", ">is", ">moved"], rows, title=f'group "{group}" of topic "{topic}"')
 
 
@@ -162,6 +172,7 @@ def delete(
     topic: GroupsTopicOption = None,
     force: Annotated[bool, typer.Option("--force", help="Even with active members, which are fenced.")] = False,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete a group with its positions: rows are no longer kept for it, and producers do not wait for it.
@@ -170,7 +181,7 @@ def delete(
 
     [cyan]headwater group delete billing --topic orders[/cyan]
     """
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         found = _group(log, group, topic)
         description = found.describe()
         found.delete(force=force)
@@ -189,6 +200,7 @@ def redrive(
         int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.", show_default=False)
     ] = None,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put a work group's dead letters back: its workers get the messages again, with no deliveries counted.
@@ -198,7 +210,7 @@ def redrive(
     [cyan]headwater group redrive packing --topic orders[/cyan]
     [cyan]headwater group redrive packing --limit 1[/cyan]
     """
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         done = _group(log, group, topic).redrive(limit=limit)
     if as_json:
         write_json(done.to_dict())
@@ -208,7 +220,7 @@ def redrive(
     say(f'put back {done.redriven:,} messages of group [bold]"{group}"[/bold] of topic "{done.topic}"{gone}{left}')
 
 
-def _group(log: Log, name: str, topic: str | None) -> Group:
+def _group(log: EventLog, name: str, topic: str | None) -> Any:
     """The group of this name; of the only topic that has one, if none is given."""
     if topic is not None:
         return log.get_topic(topic).group(name)
@@ -224,7 +236,7 @@ def _group(log: Log, name: str, topic: str | None) -> Group:
     raise UnknownGroup(f'no topic has a group "{name}"', hint="See: headwater group ls", group=name)
 
 
-def _of_partitions(topic: Topic, place: Place, partitions: list[int]) -> dict[int, int]:
+def _of_partitions(topic: EventTopic, place: Place, partitions: list[int]) -> dict[int, int]:
     from headwater.log.topic_reader import check_partitions, offsets_for
 
     return offsets_for(topic, place, check_partitions(topic, partitions))

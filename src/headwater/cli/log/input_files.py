@@ -27,7 +27,7 @@ from headwater.errors import InvalidDeclaration, Misuse, RowRefused
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
 
 Format = Literal["jsonl", "csv", "parquet"]
 SUFFIXES: dict[str, Format] = {
@@ -92,7 +92,7 @@ class InputFile:
         """The number of bytes, if known."""
         return self.path.stat().st_size if self.path is not None and self.path.is_file() else None
 
-    def portions(self, topic: Topic, *, rows: int, linger: float | None = None) -> Iterator[Portion]:
+    def portions(self, topic: EventTopic, *, rows: int, linger: float | None = None) -> Iterator[Portion]:
         """The input in portions of ``rows`` rows, each a batch of the topic's schema."""
         with self._opened() as (stream, raw):
             if self.format == "jsonl":
@@ -119,7 +119,7 @@ class InputFile:
                 yield cast("IO[bytes]", unzipped), raw
 
     def _json_lines(
-        self, topic: Topic, stream: IO[bytes], raw: IO[bytes], rows: int, linger: float | None
+        self, topic: EventTopic, stream: IO[bytes], raw: IO[bytes], rows: int, linger: float | None
     ) -> Iterator[Portion]:
         from headwater.log.schema.json_lines import json_lines
 
@@ -131,7 +131,9 @@ class InputFile:
                 batch = json_lines(lines, topic.schema, not_null=required)
             yield Portion(batch, numbers, done if self.path is None else raw.tell())
 
-    def _batches(self, topic: Topic, batches: Iterator[pa.RecordBatch], raw: IO[bytes], rows: int) -> Iterator[Portion]:
+    def _batches(
+        self, topic: EventTopic, batches: Iterator[pa.RecordBatch], raw: IO[bytes], rows: int
+    ) -> Iterator[Portion]:
         from headwater.cli.log.csv_text import typed
 
         first = 1

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli import completions
-from headwater.cli.command_options import HomeOption, JsonOption, opened
+from headwater.cli.command_options import HomeOption, JsonOption, LogOption, opened, opened_log
 from headwater.cli.output import say, show_table, write_json
 
 app = typer.Typer(help="Apps as readers of topics.", no_args_is_help=True)
@@ -31,6 +31,7 @@ def lag(
         ),
     ] = None,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show how far each group, app and sink is behind, and how near retention is to what it has not read.
@@ -39,12 +40,11 @@ def lag(
     [cyan]headwater lag --json | jq '.readers[] | select(.lag > 1000)'[/cyan]
     """
     from headwater.log.groups.sink_lag import sink_lags
-    from headwater.log.maintenance.reader_alerts import lag_of
 
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         topics = [log.get_topic(topic)] if topic is not None else log.topics()
-        readers = [each for found in topics for each in lag_of(found)]
-        sinks = sink_lags(log) if topic is None else []
+        readers = [each for found in topics for each in found.lag()]
+        sinks = sink_lags(log.local) if topic is None and log.has_local else []
     if as_json:
         write_json({"readers": [each.to_dict() for each in readers], "sinks": [each.to_dict() for each in sinks]})
         return

@@ -23,7 +23,7 @@ from headwater.cli.quantities import parse_place
 from headwater.log.schema.json_lines import json_line
 
 if TYPE_CHECKING:
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventTopic
 
 LAST_ROWS = 10
 META = ("_partition", "_offset", "_appended_at")
@@ -39,7 +39,7 @@ class Tail:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: EventTopic,
         *,
         partitions: Sequence[int] | None,
         columns: Sequence[str] | None,

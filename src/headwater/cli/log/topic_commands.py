@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.command_options import HomeOption, JsonOption, TopicArgument, opened
+from headwater.cli.command_options import HomeOption, JsonOption, LogOption, TopicArgument, opened_log
 from headwater.cli.log.create_topic import create
 from headwater.cli.output import ListColumns, answer, answer_list, console, say, show_facts, show_table, write_json
 from headwater.cli.quantities import show_bytes, show_count, show_duration_ms
-from headwater.errors import Misuse
+from headwater.errors import Misuse, UnknownTopic
 
 if TYPE_CHECKING:
-    from headwater.log.topic import Topic
+    from headwater.log.contract import EventLog, EventTopic
 
 app = typer.Typer(help="Topics: named, typed, partitioned logs of events.", no_args_is_help=True)
 
@@ -28,21 +28,22 @@ app.command("create")(create)
 
 
 @app.command("ls")
-def ls(home: HomeOption = None, as_json: JsonOption = False) -> None:
+def ls(home: HomeOption = None, log_address: LogOption = None, as_json: JsonOption = False) -> None:
     """List all topics with their rows and sizes.
 
     [cyan]headwater topic ls[/cyan]
     [cyan]headwater topic ls --json | jq '.[].name'[/cyan]
     """
-    from headwater.log.topic_description import describe_topic
+    from headwater.log.contract import Capability
 
-    with opened(home) as log:
-        topics = [describe_topic(topic, times=False) for topic in log.topics()]
+    with opened_log(home, log_address, as_json=as_json) as log:
+        topics = [topic.describe(times=False) for topic in log.topics()]
+        gapless = Capability.GAPLESS_OFFSETS in log.capabilities
     columns: ListColumns = {
         "topic": "name",
         ">partitions": lambda each: len(each["partitions"]),
-        ">rows": lambda each: f"{_rows(each):,}",
-        ">size": lambda each: show_bytes(_bytes(each)),
+        ">rows" if gapless else ">offsets": lambda each: f"{_rows(each):,}",
+        **({">size": lambda each: show_bytes(_bytes(each))} if gapless else {}),
         "key": lambda each: ", ".join(each["settings"]["key"]),
         "schema": "schema",
     }
@@ -59,12 +60,14 @@ def _bytes(description: dict[str, Any]) -> int:
 
 
 @app.command("describe")
-def describe(name: TopicArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+def describe(
+    name: TopicArgument, home: HomeOption = None, log_address: LogOption = None, as_json: JsonOption = False
+) -> None:
     """Show a topic's schema, settings, partitions and groups.
 
     [cyan]headwater topic describe orders[/cyan]
     """
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         topic = log.get_topic(name)
         description = topic.describe()
         groups = [group.describe().to_dict() for group in topic.groups()]
@@ -180,6 +183,7 @@ def append(
         str | None, typer.Option("--causation-id", metavar="ID", help="What caused them.", show_default=False)
     ] = None,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Append rows from a file or stdin: JSON lines, CSV or Parquet, also gzipped.
@@ -195,7 +199,7 @@ def append(
 
     source = InputFile.named(file, file_format)
     metadata = Metadata(correlation_id=correlation_id, causation_id=causation_id, actor=actor)
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         result = append_input(
             log.get_topic(name), source, batch_rows=batch_rows, producer=producer, quiet=as_json, metadata=metadata
         )
@@ -240,6 +244,7 @@ def tail(
     ] = None,
     meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset, append time, and who did it.")] = False,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the last rows of a topic, or rows from an offset or time; with -f, follow.
@@ -250,7 +255,7 @@ def tail(
     from headwater.cli.log.tail import Tail
 
     wanted = [part.strip() for part in columns.split(",")] if columns else None
-    with opened(home) as log:
+    with opened_log(home, log_address, as_json=as_json) as log:
         Tail(log.get_topic(name), partitions=partition or None, columns=wanted, meta=meta, as_json=as_json).run(
             start=start, count=count, follow=follow
         )
@@ -261,23 +266,32 @@ def delete(
     name: TopicArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete a topic with its rows and groups.
 
     [cyan]headwater topic delete orders --yes[/cyan]
     """
-    with opened(home) as log:
-        topic = log.get_topic(name)
-        rows = _rows(topic.describe())
+    with opened_log(home, log_address, as_json=as_json) as log:
+        rows = _rows_there(log, name)
         if not yes:
-            _ask(topic, rows)
+            _ask(log.get_topic(name), rows)
         log.delete_topic(name)
     sentence = f'deleted topic [bold]"{name}"[/bold] with {rows:,} rows'
     answer({"topic": name, "deleted_rows": rows}, sentence, as_json=as_json)
 
 
-def _ask(topic: Topic, rows: int) -> None:
+def _rows_there(log: EventLog, name: str) -> int:
+    """The rows of a topic; of one that others have deleted, whose declaration alone is there, none."""
+    topic = log.get_topic(name)
+    try:
+        return _rows(topic.describe(times=False))
+    except UnknownTopic:
+        return 0
+
+
+def _ask(topic: EventTopic, rows: int) -> None:
     groups = len(topic.groups())
     if not sys.stdin.isatty():
         raise Misuse(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.command_options import HomeOption, JsonOption, home_of, opened, require_home
+from headwater.cli.command_options import HomeOption, JsonOption, LogOption, home_of, opened, opened_log, require_home
 from headwater.cli.output import say, show_facts, write_json
 from headwater.cli.quantities import show_bytes
 from headwater.errors import InvalidDeclaration, Misuse
@@ -48,6 +48,7 @@ def query(
         typer.Option("--push-down/--no-push-down", help="Push filters down to attached stores where that is exact."),
     ] = True,
     home: HomeOption = None,
+    log_address: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Query the views of a home, as of the last tick.
@@ -61,7 +62,7 @@ def query(
         QueryOutput(as_json=as_json).show(_ask_store(sql, name, home))
         return
     began = time.monotonic()
-    reply = _ask_spark(sql, name, home, push_down=push_down)
+    reply = _ask_spark(sql, name, home, log_address, push_down=push_down)
     if explain:
         show_fetched(reply, time.monotonic() - began, as_json=as_json)
     else:
@@ -70,7 +71,7 @@ def query(
 
 def app_in(home: Path | None, wanted: str | None) -> str:
     """The app of this name, or the only one of the home."""
-    with opened(home) as log:
+    with opened(home, beside_log=True) as log:
         names = [row["name"] for row in log.local.catalog.read("SELECT name FROM apps ORDER BY name")]
     if wanted is not None and wanted in names:
         return wanted
@@ -85,7 +86,7 @@ def app_in(home: Path | None, wanted: str | None) -> str:
 def _ask_store(sql: str, app: str, home: Path | None) -> pa.Table:
     from headwater.views.serving.serving_store import ServingStore, store_path
 
-    with ServingStore(store_path(require_home(home_of(home)), app)) as store:
+    with ServingStore(store_path(require_home(home_of(home, beside_log=True)), app)) as store:
         try:
             return store.query(sql)
         except Misuse as error:
@@ -98,16 +99,16 @@ def _ask_store(sql: str, app: str, home: Path | None) -> pa.Table:
 def _attached(home: Path | None) -> list[str]:
     from headwater.federation.attachments import Attachments
 
-    with opened(home) as log:
+    with opened(home, beside_log=True) as log:
         return list(Attachments(log))
 
 
-def _ask_spark(sql: str, app: str, home: Path | None, *, push_down: bool) -> QueryReply:
+def _ask_spark(sql: str, app: str, home: Path | None, log_address: str | None, *, push_down: bool) -> QueryReply:
     from headwater.federation.attachments import Attachments
     from headwater.views.runtime import AppRuntime
 
-    with opened(home) as log:
-        runtime = AppRuntime(app, log, (), {}, Attachments(log))
+    with opened_log(home, log_address) as log:
+        runtime = AppRuntime(app, log, (), {}, Attachments(log.local))
         try:
             return runtime.reply(sql, push_down=push_down)
         finally:

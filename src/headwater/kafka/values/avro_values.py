@@ -82,9 +82,14 @@ class AvroRecords:
         found: Row = plain_avro(record)
         return found
 
+    @staticmethod
+    def is_key(key: bytes | None) -> bool:
+        """Whether a key has the form of Avro with its schema's number."""
+        return key is not None and len(key) >= HEADER.size and key[0] == MAGIC
+
     def key(self, key: bytes, names: Sequence[str]) -> Row | None:
         """The columns of a key that is Avro too; None when it is not."""
-        if len(key) < HEADER.size or key[0] != MAGIC:
+        if not self.is_key(key):
             return None
         found = plain_avro(self.registry.read(key))
         if isinstance(found, dict):
