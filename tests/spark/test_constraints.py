@@ -49,12 +49,13 @@ class Shop:
         self.suppliers = self.app.aggregate("supplier", Supplier)
         self.called: list[tuple[str, str]] = []
         self.fails: set[str] = set()
+        self.error: BaseException = RuntimeError("no line to the supplier")
         self.constraint = self.app.constraint("no oversell", OVERSOLD, key="item", compensate=self.compensate)
 
     def compensate(self, row: dict[str, Any], request_id: str) -> None:
         self.called.append((request_id, row["item"]))
         if row["item"] in self.fails:
-            raise RuntimeError("no line to the supplier")
+            raise self.error
         self.suppliers.send("acme", "order", item=row["item"], amount=row["missing"], request_id=request_id)
 
     def sell(self, item: str, amount: int) -> None:
@@ -141,6 +142,9 @@ def test_what_is_refused_is_kept_and_what_fails_keeps_nothing_else_waiting(tmp_p
         shop.sell(item, 1)
 
     with pytest.raises(ProcessFailed, match="no line to the supplier"):
+        shop.constraint.drain()
+    shop.error = SystemExit(3)  # it would end the thread that serves all
+    with pytest.raises(ProcessFailed, match="SystemExit: 3"):
         shop.constraint.drain()
 
     assert shop.suppliers.get("acme").ordered == 1

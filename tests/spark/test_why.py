@@ -257,6 +257,63 @@ def test_a_multiset_a_function_and_an_explosion(tmp_path):
     app.close()
 
 
+SESSIONS = {
+    "whole": "SELECT session_window(at, '10 seconds') AS span, page, count(*) AS n FROM clicks "
+    "GROUP BY session_window(at, '10 seconds'), page",
+    "begins": "SELECT date_format(session_window.start, 'HH:mm:ss') AS begin, page, count(*) AS n FROM clicks "
+    "GROUP BY session_window(at, '10 seconds'), page HAVING count(*) > 1",
+    "hidden": "SELECT page, count(*) AS n FROM clicks GROUP BY session_window(at, '10 seconds'), page",
+    "alone": "SELECT session_window(at, '10 seconds').end AS end, count(*) AS n FROM clicks "
+    "GROUP BY session_window(at, '10 seconds')",
+}
+
+
+def sessions_of(rows: list[dict]) -> list[list[dict]]:
+    """By a walk through time: a row that comes ten seconds or more after the one before begins another."""
+    found: list[list[dict]] = []
+    for row in sorted(rows, key=lambda row: row["at"]):
+        if found and row["at"] - found[-1][-1]["at"] < dt.timedelta(seconds=10):
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
+
+
+@pytest.mark.parametrize("view", SESSIONS)
+def test_the_rows_of_a_session_are_told_whether_it_is_shown_or_not(tmp_path, view):
+    chance, begin = random.Random(view), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    seconds = [number + (number % 10 == 0) for number in chance.sample(range(300), 40)]  # none exactly a gap apart
+    rows = [
+        {"id": id, "page": chance.choice("ab"), "at": begin + dt.timedelta(seconds=second, milliseconds=id)}
+        for id, second in enumerate(seconds)
+    ]
+    with hw.App("shop", home=tmp_path / "home") as app:
+        clicks = app.topic("clicks", "id BIGINT, page STRING, at TIMESTAMP", event_time="at")
+        made = app.view(view, SESSIONS[view])
+        clicks.append(rows)
+        app.tick()
+        pages = [rows] if view == "alone" else [[row for row in rows if row["page"] == page] for page in "ab"]
+        sessions = [session for page in pages for session in sessions_of(page)]
+
+        def shown(session: list[dict]) -> dict:
+            first, end = session[0]["at"], session[-1]["at"] + dt.timedelta(seconds=10)
+            page, n = {"page": session[0]["page"]}, {"n": len(session)}
+            return {
+                "whole": {"span": {"start": first, "end": end}, **page, **n},
+                "begins": {"begin": f"{first:%H:%M:%S}", **page, **n},
+                "hidden": {**page, **n},
+                "alone": {"end": end, **n},
+            }[view]
+
+        asked = [session for session in sessions if view != "begins" or len(session) > 1]
+        for session in chance.sample(asked, thorough(2)):
+            found = made.why(**shown(session), limit=100)
+
+            behind = [row["id"] for each in sessions if shown(each) == shown(session) for row in each]
+            assert sorted(event.row["id"] for event in found.events) == sorted(behind)
+            assert found.exact
+
+
 def test_late_rows_are_not_behind_a_final_row(tmp_path):
     app = hw.App("shop", home=tmp_path / "home")
     clicks = app.topic("clicks", "page STRING, at TIMESTAMP", event_time="at")

@@ -21,6 +21,7 @@ from typing import Any, overload
 
 from headwater.aggregates.command_context import DECIDING, SETTLED, CommandContext
 from headwater.aggregates.events.event_types import Data, EventType, RecordedEvent, Upcaster
+from headwater.aggregates.interrupts import is_interrupt
 from headwater.durations import Duration, to_us
 from headwater.errors import InvalidDeclaration, Misuse, ReplayFailed, UnknownAggregate
 from headwater.hints import closest
@@ -299,7 +300,9 @@ class AggregateClass:
             data = known.type.upcast(data, recorded.type_version, where)
         try:
             known.apply(instance, data)
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             raise ReplayFailed(
                 f'event method "{recorded.type}" failed over {where}: {type(error).__name__}: {error}',
                 detail=f"Its data: {data}. It is at partition {recorded.partition}, offset {recorded.position - 1}.",

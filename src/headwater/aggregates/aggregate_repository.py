@@ -165,7 +165,7 @@ class AggregateRepository:
           Nothing was written.
           Hint: Read it again, and decide whether the command is still right.
         """
-        stream = _named(self.name, id)
+        stream = aggregate_id(self.name, id)
         method = self.declared.command(command)
         values = method.checked(arguments)
         said = {"name": command, "arguments": to_text(values, command)}
@@ -205,7 +205,7 @@ class AggregateRepository:
         def decide(_context: CommandContext, _instance: Any) -> None:
             raise revoked(reason)
 
-        return self._decided(_named(self.name, id), decide, said, request_id, None, None)
+        return self._decided(aggregate_id(self.name, id), decide, said, request_id, None, None)
 
     def confirm(self, id: str, version: int, *, request_id: str | None = None) -> Outcome:
         """Confirm a tentative event, by its version: it stays.
@@ -236,7 +236,7 @@ class AggregateRepository:
     def _settled(self, id: str, version: int, how: str, request_id: str | None) -> Outcome:
         said = {"name": f"${how}", "arguments": json.dumps({"version": version})}
         return self._decided(
-            _named(self.name, id), lambda context, _: getattr(context, how)(version), said, request_id, None, None
+            aggregate_id(self.name, id), lambda context, _: getattr(context, how)(version), said, request_id, None, None
         )
 
     @property
@@ -381,7 +381,7 @@ class AggregateRepository:
 
     def get(self, id: str, *, version: int | None = None) -> Any:
         """A copy of an aggregate's state: as of now, or after its first ``version`` events."""
-        stream = _named(self.name, id)
+        stream = aggregate_id(self.name, id)
         if version is None:
             with self.states.lock(stream):
                 return self.declared.copy(self.states.load(stream).instance)
@@ -392,11 +392,11 @@ class AggregateRepository:
 
     def version(self, id: str) -> int:
         """The number of events of an aggregate; 0 for one that is not there."""
-        return self.store.version(_named(self.name, id))
+        return self.store.version(aggregate_id(self.name, id))
 
     def history(self, id: str) -> list[RecordedEvent]:
         """The events of an aggregate in order, and its rejected commands, which have no version."""
-        return [event for event in self.store.read(stream=_named(self.name, id)) if event.type != NOTED]
+        return [event for event in self.store.read(stream=aggregate_id(self.name, id)) if event.type != NOTED]
 
     def ids(self) -> Iterator[str]:
         """The ids of all aggregates that have events."""
@@ -408,7 +408,7 @@ class AggregateRepository:
 
     def pending(self, id: str) -> list[PendingEvent]:
         """The tentative events of an aggregate that are neither confirmed nor cancelled."""
-        return list((self.states.load(_named(self.name, id)).pending or {}).values())
+        return list((self.states.load(aggregate_id(self.name, id)).pending or {}).values())
 
     # Looking after them
 
@@ -433,7 +433,7 @@ class AggregateRepository:
         from headwater.aggregates.replay_check import ReplayCheck
 
         check = ReplayCheck(self)
-        ids = self.ids() if id is None else [_named(self.name, id)]
+        ids = self.ids() if id is None else [aggregate_id(self.name, id)]
         return [found for each in ids for found in check.stream(each)]
 
     def _token(self, stream: str, position: int, *, repeated: bool = False) -> Token:
@@ -447,7 +447,17 @@ class AggregateRepository:
         return f"AggregateRepository({self.name}, {self.declared.declared.__name__})"
 
 
-def _named(name: str, id: str) -> str:
+def aggregate_id(name: str, id: str) -> str:
+    """The id of an aggregate as text; what is neither a text nor a whole number is refused.
+
+    >>> aggregate_id("account", 7)
+    '7'
+    >>> aggregate_id("account", None)
+    Traceback (most recent call last):
+        ...
+    headwater.errors.Misuse: account cannot have the id None
+      Hint: Use a text or a whole number.
+    """
     if not isinstance(id, str | int) or isinstance(id, bool) or id == "":
         raise Misuse(f"{name} cannot have the id {id!r}", hint="Use a text or a whole number.")
     return str(id)

@@ -52,6 +52,7 @@ class ClaimedValue:
     @command
     def claim(self, owner: str, id: str | None = None, *, context: CommandContext) -> None:
         """Take the value, if nobody has it."""
+        _refuse_nobody("owner", owner)
         if self.owner is not None:
             raise Rejected(f'"{context.id}" is taken by {self.owner}', value=context.id, owner=self.owner)
         self.claimed(owner=owner, id=id or context.request_id or context.new_id())
@@ -65,6 +66,7 @@ class ClaimedValue:
     @command
     def transfer(self, owner: str, id: str, to: str, *, context: CommandContext) -> None:
         """Give the value to another owner; the claim is the transferring request's from then on."""
+        _refuse_nobody("to", to)
         self._check(context.id, owner, id)
         self.transferred(owner=to, id=context.request_id or context.new_id(), before=owner)
 
@@ -218,6 +220,14 @@ repeated=False)
 
     def __repr__(self) -> str:
         return f"Claims({self.name})"
+
+
+def _refuse_nobody(what: str, owner: str) -> None:
+    """Also for who sends the command without ``Claims``, such as a process: a value of nobody would be free."""
+    try:
+        _check_owner(what, owner)
+    except Misuse as error:
+        raise Rejected(error.message) from error
 
 
 def _check_owner(what: str, owner: str) -> None:

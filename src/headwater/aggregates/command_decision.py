@@ -18,6 +18,7 @@ from headwater.aggregates.command_arguments import from_text, to_text
 from headwater.aggregates.command_context import DECIDING, EXPIRED, CommandContext, Decision, PendingEvent
 from headwater.aggregates.events.event_rows import EPOCH, MICROSECOND, EventDraft
 from headwater.aggregates.events.event_types import RecordedEvent
+from headwater.aggregates.interrupts import is_interrupt
 from headwater.errors import CommandFailed, HeadwaterError, Rejected
 
 Decide = Callable[[CommandContext, Any], object]
@@ -45,7 +46,9 @@ def decided(
             return _requested([*decision.drafts[:lapsed], _rejection(error, context)], context), error
     except HeadwaterError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise CommandFailed(
             f'command "{command}" of {declared.name} "{context.id}" raised {type(error).__name__}: {error}',
             detail="Nothing was written.",

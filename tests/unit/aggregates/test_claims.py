@@ -27,6 +27,20 @@ def test_the_second_claimant_is_told_by_whom(names):
     assert names.owner("ada") == "user-7"
 
 
+@pytest.mark.parametrize("nobody", [None, "", 7])
+def test_a_claim_for_nobody_is_refused_also_as_a_command(names, nobody):
+    held = names.claim("held", owner="user-7", request_id="r-1")
+
+    with pytest.raises(Misuse, match="owner is a text"):
+        names.claim("ada", owner=nobody)
+    with pytest.raises(Rejected, match="owner is a text"):
+        names.repository.send("ada", "claim", owner=nobody)
+    with pytest.raises(Rejected, match="to is a text"):
+        names.repository.send("held", "transfer", owner="user-7", id=held.id, to=nobody)
+
+    assert (names.owner("ada"), names.owner("held")) == (None, "user-7")
+
+
 def test_a_repeated_request_gets_the_same_answer_even_when_things_have_changed(names):
     first = names.claim("ada", owner="user-7", request_id="r-1")
     with pytest.raises(Rejected):

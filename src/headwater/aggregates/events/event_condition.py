@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from headwater.aggregates.events.event_index import EventIndex
 from headwater.aggregates.events.event_query import Query
 from headwater.aggregates.events.event_rows import EventDraft
-from headwater.errors import AppendConflict, VersionConflict
+from headwater.errors import AppendConflict, OffsetOutOfRange, VersionConflict
 from headwater.log.commits.append_request import AppendDeclined
 
 
@@ -62,6 +62,15 @@ class EventCondition:
                 stream=self.stream,
                 version=now,
                 expected=self.expected,
+            )
+        if self.after > end:
+            raise OffsetOutOfRange(
+                f'"{self.history}" ends at position {end}; an append cannot expect what came after {self.after}',
+                detail="Nothing was written.",
+                hint="Give the head that read has returned. Is it of another history, or was this one restored?",
+                history=self.history,
+                position=end,
+                after=self.after,
             )
         if self.fail_if is not None and (found := index.first_match(self.fail_if, self.after)) is not None:
             raise AppendConflict(

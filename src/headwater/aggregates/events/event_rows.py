@@ -210,7 +210,10 @@ class EventRows:
     def is_plain(self, draft: EventDraft) -> bool:
         """Whether the data is surely stored as it is given: it needs no closer look."""
         fields = self._plain.get(draft.type, {})
-        return fields is not None and _fits(draft.data, fields)
+        if fields is None or not _fits(draft.data, fields):
+            return False
+        known = self.types.get(draft.type)
+        return known is None or not known.required or _null_field(known, draft.data) is None
 
     def _layout(self, schema: pa.Schema) -> EventRowLayout:
         known = self._layout_of
@@ -237,6 +240,7 @@ class EventRows:
     def _data(self, name: str, values: list[Mapping[str, Any] | None]) -> pa.Array:
         declared = self.types[name]
         self._refuse_unknown(name, values)
+        self._refuse_null(name, values)
         if not declared.fields.num_fields:
             return pa.array([None if each is None else {"_": None} for each in values], pa.struct([("_", pa.bool_())]))
         column = pa.schema([pa.field(name, declared.fields)])
@@ -255,6 +259,17 @@ class EventRows:
                         + f"It has {', '.join(known) or 'no fields'}.",
                         type=name,
                     )
+
+    def _refuse_null(self, name: str, values: Iterable[Mapping[str, Any] | None]) -> None:
+        for value in values:
+            missing = None if value is None else _null_field(self.types[name], value)
+            if missing is not None:
+                raise RowRefused(
+                    f'event type "{name}" has no value of "{missing}", which is NOT NULL',
+                    detail="Nothing was written.",
+                    hint="Give it, or declare the field without NOT NULL.",
+                    type=name,
+                )
 
     # Reading
 
@@ -348,6 +363,11 @@ def _plain_fields(fields: pa.StructType) -> dict[str, tuple[type, ...]] | None:
     if any(each.type not in PLAIN for each in fields):
         return None
     return {each.name: PLAIN[each.type] for each in fields}
+
+
+def _null_field(declared: EventType, data: Mapping[str, Any]) -> str | None:
+    """A field that is NOT NULL and has no value."""
+    return next((name for name in sorted(declared.required) if data.get(name) is None), None)
 
 
 def _fits(data: Mapping[str, Any], plain: Mapping[str, tuple[type, ...]]) -> bool:

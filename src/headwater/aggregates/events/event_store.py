@@ -187,7 +187,7 @@ at position 1
             expected = self.version(stream) if expected is None else expected
             _number(drafts, expected)
         batch = self.rows.batch(drafts, self.topic.schema)
-        condition = EventCondition(self.name, index, drafts, stream, expected, fail_if, after or 0)
+        condition = EventCondition(self.name, index, drafts, stream, expected, fail_if, _position(after))
         transaction.append_if(self.topic, batch, partition=partition, condition=condition)
 
     def append_drafts(
@@ -225,8 +225,9 @@ at position 1
             else:
                 rows = with_metadata(self.rows.batch(drafts, self.topic.schema), metadata)
             seen = base if stream is not None else None
+            known_after, kept = _position(after), keep and metadata is None
             condition = EventCondition(
-                self.name, index, drafts, stream, seen, fail_if, after or 0, request_id, keep=keep and metadata is None
+                self.name, index, drafts, stream, seen, fail_if, known_after, request_id, keep=kept
             )
             try:
                 token = self.topic.append_if(rows, partition=partition, condition=condition)
@@ -314,7 +315,8 @@ at position 1
     ) -> FoundEvents:
         """The events that match, in order, and the head up to which was read.
 
-        Upcasters bring their data to the newest version of their types.
+        With ``limit`` no more than so many: then the head is the position of the last one, if others follow. Upcasters
+        bring their data to the newest version of their types.
 
         >>> import headwater as hw, tempfile
         >>> store = hw.App("bank", home=tempfile.mkdtemp()).event_store("bookings", {"paid": "cents BIGINT"})
@@ -323,17 +325,22 @@ at position 1
         >>> [event.data["cents"] for event in found], found.head
         ([6], 2)
         """
-        index = self._indexes[self.partition_of(stream)]
+        index, begin = self._indexes[self.partition_of(stream)], _position(after)
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise Misuse(f"limit cannot be {limit!r}", hint="Give a whole number of events from 0 on.")
         head = index.catch_up()
         offsets: Sequence[int]
         if stream is not None:
-            offsets = [offset for offset in index.stream_offsets(stream) if (after or 0) <= offset < head]
+            offsets = [offset for offset in index.stream_offsets(stream) if begin <= offset < head]
             events = [event for event in index.events(offsets) if (query or EVERYTHING).matches(event.type, event.tags)]
-            events = events if limit is None else events[:limit]
-            return FoundEvents(self._upcast(events), head)
-        offsets = [offset for offset in index.matches(query or EVERYTHING, after or 0) if offset < head]
-        events = index.events(offsets if limit is None else offsets[:limit])
-        return FoundEvents(self._upcast(events), head)
+            found, whole = (events, True) if limit is None else (events[:limit], len(events) <= limit)
+        else:
+            offsets = [offset for offset in index.matches(query or EVERYTHING, begin) if offset < head]
+            whole = limit is None or len(offsets) <= limit
+            found = index.events(offsets if limit is None else offsets[:limit])
+        if not whole:  # whoever appends after the head has seen everything before it
+            head = found[-1].position if found else begin
+        return FoundEvents(self._upcast(found), head)
 
     def each_of(self, stream: str, *, after: int = 0) -> Iterator[RecordedEvent]:
         """The events of a stream after a position, in order; some thousands of them are in memory at a time.
@@ -365,7 +372,7 @@ at position 1
         [{'cents': 5}]
         """
         seconds = None if timeout is None else to_seconds(timeout, what="timeout")
-        positions = dict.fromkeys(range(len(self._indexes)), after or 0)
+        positions = dict.fromkeys(range(len(self._indexes)), _position(after))
         while True:
             found = False
             for number, index in enumerate(self._indexes):
@@ -445,6 +452,15 @@ at position 1
 
     def __repr__(self) -> str:
         return f"EventStore({self.name}, {', '.join(self.rows.types)})"
+
+
+def _position(after: int | None) -> int:
+    """A position that somebody gives: nothing is at 0, and before it nothing can be."""
+    if after is None:
+        return 0
+    if type(after) is not int or after < 0:
+        raise Misuse(f"after cannot be {after!r}", hint="Give a position that read has returned, or 0.")
+    return after
 
 
 def _number(drafts: Sequence[EventDraft], version: int) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.aggregates.interrupts import is_interrupt
 from headwater.errors import InvalidDeclaration, ReplayFailed
 from headwater.log.schema.ddl import parse_ddl
 from headwater.log.schema.event_metadata import Metadata
@@ -103,9 +104,10 @@ class EventType:
     """
 
     name: str
-    fields: pa.StructType
+    fields: pa.StructType  # all may be null: an older version of the type may not have had them
     version: int = 1
     upcasters: Mapping[int, Upcaster] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()  # fields that a new event must have: NOT NULL
 
     @staticmethod
     def declared(
@@ -125,7 +127,19 @@ class EventType:
                 f'event type "{name}" has an upcaster from version {unknown[0]}, and its version is {version}',
                 hint=f"Upcasters lead from versions 1 to {version - 1}; raise version= when the data changes.",
             )
-        return EventType(name, _struct(name, given), version, upcasters)
+        fields = _struct(name, given)
+        required = frozenset(each.name for each in fields if not each.nullable)
+        nullable = pa.struct([each.with_nullable(True) for each in fields])
+        return EventType(name, nullable, version, upcasters, required)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The fields as the columns of rows, NOT NULL among them.
+
+        >>> EventType.declared("moved", "cents BIGINT NOT NULL").columns.field("cents").nullable
+        False
+        """
+        return pa.schema([each.with_nullable(each.name not in self.required) for each in self.fields])
 
     def upcast(self, data: Data, version: int, where: str) -> Data:
         """Data of an older version as that of the newest one; ``where`` names the event in errors."""
@@ -139,7 +153,9 @@ class EventType:
         for number in range(version, self.version):
             try:
                 data = dict(self.upcasters[number](dict(data)))
-            except Exception as error:
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
                 raise ReplayFailed(
                     f'the upcaster of event type "{self.name}" from version {number} failed over {where}: '
                     f"{type(error).__name__}: {error}",
@@ -154,7 +170,7 @@ def _struct(name: str, given: Any) -> pa.StructType:
         return normalize_type(given)
     if isinstance(given, str):
         try:
-            return pa.struct([column.with_nullable(True) for column in (parse_ddl(given) if given.strip() else ())])
+            return pa.struct(list(parse_ddl(given)) if given.strip() else [])
         except InvalidDeclaration as error:
             raise InvalidDeclaration(
                 f'event type "{name}": {error.message}', detail=error.detail, hint=error.hint

@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.aggregates.aggregate_repository import AggregateRepository
 from headwater.aggregates.command_arguments import from_text
+from headwater.aggregates.interrupts import is_interrupt
 from headwater.aggregates.processes.constraint_sink import ConstraintSink
 from headwater.aggregates.processes.violations import BOOK, Violation, ViolationBook
 from headwater.errors import HeadwaterError, ProcessFailed, Rejected, Unavailable
@@ -79,7 +80,9 @@ class Constraint:
             return
         except Unavailable:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             said = error.message if isinstance(error, HeadwaterError) else f"{type(error).__name__}: {error}"
             message = f'the function of constraint "{self.name}" fails for violation "{id}": {said}'
             note_process(log, id, message, detail)

@@ -15,8 +15,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from headwater.aggregates.aggregate_repository import AggregateRepository
 from headwater.aggregates.events.event_types import EventType, RecordedEvent
 from headwater.aggregates.processes.open_requests import OpenRequests
@@ -140,9 +138,9 @@ class Process:
         self.function = function
         self.location = location
         self.deadline_us = None if deadline is None else to_us(deadline, what="deadline")
-        declared = EventType.declared("started", request).fields
-        self.columns = pa.schema(list(declared))  # of a request
-        made = process_class(name, declared, self.deadline_us)
+        declared = EventType.declared("started", request)
+        self.columns = declared.columns  # of a request
+        made = process_class(name, declared.fields, self.deadline_us)
         self.repository = AggregateRepository(log, name, made, partitions=partitions, snapshot_every=1000)
         self.runs = ProcessRun(name, function, self.repository, aggregates)
         self._open = OpenRequests(self.repository.store)

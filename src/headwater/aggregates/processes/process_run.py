@@ -23,6 +23,7 @@ from typing import Any
 from headwater.aggregates.aggregate_repository import AggregateRepository
 from headwater.aggregates.command_arguments import to_text
 from headwater.aggregates.events.event_rows import EPOCH, MICROSECOND
+from headwater.aggregates.interrupts import is_interrupt
 from headwater.aggregates.processes.process_state import (
     COMPENSATING,
     DONE,
@@ -166,7 +167,9 @@ class ProcessRun:
                 found = steps.throw(last) if isinstance(last, Rejected) else steps.send(last)
         except (StopIteration, Rejected):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             raise ProcessFailed(
                 f'process "{self.name}" raised {type(error).__name__} for request "{request_id}": {error}',
                 detail="What it has done stays, and it is tried again.",
@@ -239,7 +242,7 @@ class ProcessRun:
                 continue
             step, id = record.step, f"{self._id(request_id, number)}/undo"
             if state.attempt > 1:  # the first answer of a request is its answer: another try is another request
-                id += f"/{state.attempt}"
+                id += f"-{state.attempt}"  # not "/": a request "t-1/0/undo" has steps, too
             metadata = Metadata(actor=state.actor, correlation_id=request_id, causation_id=id)
             repository = self._repository(step.aggregate)
             try:

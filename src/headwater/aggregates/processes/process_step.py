@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.aggregates.aggregate_repository import AggregateRepository, Outcome
+from headwater.aggregates.aggregate_repository import AggregateRepository, Outcome, aggregate_id
 from headwater.aggregates.claims import Claims
 from headwater.aggregates.command_arguments import from_text, to_text
 from headwater.aggregates.events.event_types import RecordedEvent
-from headwater.errors import InvalidDeclaration
+from headwater.errors import InvalidDeclaration, Misuse, Rejected
 
 Undo = str | tuple[str, Mapping[str, Any]]
 
@@ -83,7 +83,7 @@ def step(
     """A step of a process: a command for one aggregate. The ``yield`` gives its ``StepResult``, or raises ``Rejected``.
 
     ``undo``: the command, with its arguments, that takes the step back when a later one is rejected or the deadline
-    passes. A step without one is left as it is.
+    passes. A step without one is left as it is. An ``id`` that no aggregate can have, such as None, is ``Rejected``.
 
     >>> import headwater as hw, tempfile
     >>> names = hw.App("shop", home=tempfile.mkdtemp()).claims("username")
@@ -96,9 +96,13 @@ def step(
             f"a step is a command for an aggregate, not for {type(aggregates).__name__}",
             hint='Write step(accounts, "7", "withdraw", cents=5), where accounts is what app.aggregate returned.',
         )
+    try:
+        named = aggregate_id(repository.name, id)
+    except Misuse as error:  # what the request says cannot be done, so it fails, and what was done is taken back
+        raise Rejected(error.message, aggregate=repository.name) from error
     values = repository.declared.command(command).checked(arguments)
     if undo is None:
-        return ProcessStep(repository.name, str(id), command, to_text(values, command))
+        return ProcessStep(repository.name, named, command, to_text(values, command))
     name, given = (undo, {}) if isinstance(undo, str) else undo
     taken_back = repository.declared.command(name).checked(given)
-    return ProcessStep(repository.name, str(id), command, to_text(values, command), name, to_text(taken_back, name))
+    return ProcessStep(repository.name, named, command, to_text(values, command), name, to_text(taken_back, name))

@@ -79,8 +79,9 @@ class ViolationBook:
         """Let one that was refused be tried again, under another id: the first answer of a request is its answer."""
         if id not in self.refusals:
             raise Rejected(f'violation "{id}" was not refused', id=id)
-        first, _, attempt = id.partition("#")
-        self.retried(id, f"{first}#{int(attempt or 1) + 1}")
+        name, _, numbers = id.rpartition("/")  # a name may have the mark, too
+        number, _, attempt = numbers.partition("#")
+        self.retried(id, f"{name}/{number}#{int(attempt or 1) + 1}")
 
     @event
     def found(self, key: str, id: str, count: int, row: str) -> None:

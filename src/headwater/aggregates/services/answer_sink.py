@@ -103,4 +103,7 @@ class AnswerTarget(Target):
             return service.reply_row(id, ERROR, error=ServiceFailed(f"its query gives {len(found)} rows for it"))
         if not found[0][ANSWERED]:
             return service.reply_row(id, NONE)
-        return service.reply_row(id, DONE, {name: found[0][name] for name in service.reply_columns.names})
+        try:
+            return service.reply_row(id, DONE, {name: found[0][name] for name in service.reply_columns.names})
+        except ServiceFailed as error:  # a null that may not be
+            return service.reply_row(id, ERROR, error=error)

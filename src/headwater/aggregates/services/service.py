@@ -131,8 +131,9 @@ class Service:
                 f'service "{name}" has the key "{unknown[0]}", which is no column of its requests',
                 hint=f"They have {', '.join(self.request_columns.names) or 'none'}.",
             )
-        asked = pa.schema([*ASKED, *self.request_columns])
-        answered = pa.schema([*ANSWERED, *self.reply_columns])
+        # Stored nullable: a reply that is an error has no values, and what is declared later may be without NOT NULL.
+        asked = pa.schema([*ASKED, *(each.with_nullable(True) for each in self.request_columns)])
+        answered = pa.schema([*ANSWERED, *(each.with_nullable(True) for each in self.reply_columns)])
         self.table: Table | None = None
         kept: dict[str, Any] = {} if retention is None else {"retention": retention}
         if by_view:  # a table, so that what is answered leaves the view
@@ -245,7 +246,7 @@ class Service:
         return self._clock.now_us() * MICROSECOND >= expires - EPOCH
 
     def reply_row(
-        self, request_id: str, status: str, reply: Any = None, error: Exception | None = None
+        self, request_id: str, status: str, reply: Any = None, error: BaseException | None = None
     ) -> pa.RecordBatch:
         """The row of a reply, checked."""
         said: dict[str, Any] = {"request_id": request_id, "status": status}
@@ -259,6 +260,9 @@ class Service:
             if given is None:
                 raise ServiceFailed(f'service "{self.name}" replies {type(reply).__name__}, not a dict of its columns')
             said |= given
+            missing = [each.name for each in self.reply_columns if not each.nullable and given.get(each.name) is None]
+            if missing:
+                raise ServiceFailed(f'service "{self.name}" replies no value of "{missing[0]}", which is NOT NULL')
         return self.replies.row_batch([said])
 
     def __repr__(self) -> str:
@@ -266,7 +270,7 @@ class Service:
 
 
 def _columns(service: str, what: str, given: Any, taken: pa.Schema) -> pa.Schema:
-    columns = pa.schema(list(EventType.declared(what, given).fields))
+    columns = EventType.declared(what, given).columns
     for name in columns.names:
         if name in taken.names:
             raise InvalidDeclaration(

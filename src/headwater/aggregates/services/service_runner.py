@@ -22,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headwater.aggregates.interrupts import is_interrupt
 from headwater.aggregates.services.service import DONE, ERROR, EXPIRED, REJECTED, Service
 from headwater.durations import Duration
 from headwater.errors import ClosedError, LeaseLost, Rejected, RequestConflict, ServiceFailed, Unavailable
@@ -181,7 +182,9 @@ class ServiceRunner:
             raise
         except Rejected as error:
             raise _Unanswered(service.reply_row(id, REJECTED, error=error)) from error
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             logger.warning("service %s: request %s failed: %s: %s", service.name, id, type(error).__name__, error)
             raise _Unanswered(service.reply_row(id, ERROR, error=error)) from error
         if service.is_late(expires):  # never late: nothing of it is kept

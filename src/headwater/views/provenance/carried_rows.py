@@ -4,9 +4,10 @@ What it is: ``carried`` rewrites the text of a stage, which the compiler wrote. 
 tells its rows apart, and the rewritten query hands it up as ``_row_l0``, ``_row_l1`` and so on.
 Invariants: expressions stay as they are written. Joins, conditions, explosions and projections are as before, so a row
 of the answer stands beside exactly the rows that were joined for it. Groups are taken apart: a GROUP BY becomes the
-rows that it groups, and what was aggregated is an output no more. Beside a window function stand the values of its
-PARTITION BY, as ``_part0`` and so on. Of EXCEPT and of an anti join the right side gives
-nothing: it matters by what is not there. What the rewriting does not know is refused (``NotCarried``), never guessed.
+rows that it groups, and what was aggregated is an output no more. A session stays whole: beside it stand the rows of
+its groups whose time is in it, for how long it is is known only when it is made. Beside a window function stand the
+values of its PARTITION BY, as ``_part0`` and so on. Of EXCEPT and of an anti join the right side gives nothing: it
+matters by what is not there. What the rewriting does not know is refused (``NotCarried``), never guessed.
 Not here: which rows of the answer are wanted, and what is done instead of a refused text (``stage_lineage.py``).
 Read next: ``stage_lineage.py``.
 """
@@ -38,7 +39,8 @@ from headwater.views.compiler.sql.expressions import (
 
 ROW = "_row"  # of a leaf: a struct that tells its rows apart; null where an outer join has no row
 PART = "_part"  # before a number: a value that the PARTITION BY of window functions has
-TIME = "_time_of_"  # before the name of a session: the time by which a row belongs to it
+SESSION = "_session"  # told like a leaf: the session that a row of the answer is of
+GROUP = "_group"  # before a number: what a row's session is grouped by beside its time
 UNKNOWN = ("with_", "limit", "offset", "qualify", "pivots", "connect", "sample", "match", "windows")
 RANKS = {"row_number", "rank", "dense_rank"}
 
@@ -64,7 +66,7 @@ class CarriedQuery:
     leaves: tuple[str, ...]  # whose rows it has
     outputs: frozenset[str]  # of the text's own: those that it still has
     absent: frozenset[str]  # leaves that matter by what is not there
-    sessions: tuple[str, ...] = ()  # outputs that were sessions; ``TIME`` and the name has the time
+    sessions: bool = False  # it has ``row_column(SESSION)``, too
     grouped: bool = False
     windowed: bool = False
     parts: tuple[str, ...] = ()  # the outputs that tell the partition of a window function apart
@@ -103,10 +105,10 @@ def carried(sql: str, *, partitions: bool = False) -> CarriedQuery:
     part = work.query(tree)
     return CarriedQuery(
         text(part.query),
-        tuple(dict.fromkeys(part.leaves)),
+        tuple(leaf for leaf in dict.fromkeys(part.leaves) if leaf != SESSION),
         frozenset(names - part.lost),
         frozenset(work.absent - set(part.leaves)),
-        tuple(name for name in work.sessions if name in part.lost),
+        SESSION in part.leaves,
         work.grouped,
         part.windowed,
         tuple(part.parts),
@@ -131,7 +133,6 @@ class _Carrying:
     def __init__(self, partitions: bool) -> None:
         self.partitions = partitions
         self.absent: set[str] = set()
-        self.sessions: list[str] = []
         self.grouped = self.joined = False
 
     def query(self, query: Node) -> _Part:
@@ -162,6 +163,9 @@ class _Carrying:
         select = select.copy()
         select.set("order", None)
         select.set("distinct", None)
+        groups = group.expressions if (group := select.args.get("group")) is not None else []
+        if any(_is_session(part) for part in groups):
+            return self._sessions(select, groups)
         leaves: list[tuple[str, exp.Column]] = []
         lost: dict[str, set[str]] = {}  # {source: outputs}
         below: list[tuple[str, list[str]]] = []  # sources with window functions, and what tells their partitions
@@ -193,6 +197,39 @@ class _Carrying:
             select.append("expressions", named(row, row_column(leaf)))
         named_parts = [f"{PART}{number}" for number in range(len(parts))]
         return _Part(select, [leaf for leaf, _ in leaves], gone, bool(windows or below), named_parts)
+
+    def _sessions(self, select: exp.Select, groups: list[Node]) -> _Part:
+        """The sessions as the text makes them, each beside the rows whose group and time are its own."""
+        if _has_sets(select.args["group"]) or any(isinstance(part, exp.Literal) for part in groups):
+            raise NotCarried("it has grouping sets, or groups by place")
+        every = [named(part.copy(), SESSION if _is_session(part) else f"{GROUP}{n}") for n, part in enumerate(groups)]
+        made, rows = select.copy(), select.copy()
+        for part in every:
+            made.append("expressions", part.copy())
+        rows.set("expressions", every)  # without a group a session is that of the row alone
+        rows.set("group", None)
+        rows.set("having", None)
+        below = self._select(rows)
+        if below.lost or below.windowed or SESSION in below.leaves:
+            raise NotCarried("sessions over what was aggregated")
+        own, other = column("_of", SESSION), column("_by", SESSION)
+        same: list[Node] = [
+            exp.NullSafeEQ(this=column("_of", part.alias), expression=column("_by", part.alias))
+            for part in every
+            if part.alias != SESSION
+        ]
+        start = exp.Dot(this=own, expression=exp.to_identifier("start", quoted=True))
+        same.append(exp.GTE(this=start, expression=exp.Dot(this=other.copy(), expression=start.expression.copy())))
+        end = exp.Dot(this=other.copy(), expression=exp.to_identifier("end", quoted=True))
+        same.append(exp.LT(this=start.copy(), expression=end))
+        found = exp.Select(expressions=[named(column("_by", each), each) for each in map(output_name, select.selects)])
+        for leaf in below.leaves:
+            found.append("expressions", named(column("_of", row_column(leaf)), row_column(leaf)))
+        found.append("expressions", named(other.copy(), row_column(SESSION)))
+        found.set("from_", exp.From(this=_source_of(below.query, "_of")))
+        found.append("joins", exp.Join(this=_source_of(made, "_by"), on=conjunction(same)))
+        self.grouped = True
+        return _Part(found, [*below.leaves, SESSION])
 
     # Sources
 
@@ -259,7 +296,7 @@ class _Carrying:
         """Take what was aggregated from the outputs; returns their names."""
         apart = is_grouped(select)
         group = select.args.get("group")
-        if group is not None and (group.find(exp.Rollup, exp.Cube, exp.GroupingSets) or group.args.get("all")):
+        if group is not None and _has_sets(group):
             raise NotCarried("it has grouping sets")
         kept: list[Node] = []
         gone: set[str] = set()
@@ -267,12 +304,7 @@ class _Carrying:
             name, value = output_name(part), unaliased(part)
             if has_subquery(value):
                 raise NotCarried("it has a subquery")
-            session = _session(value)
-            if apart and session is not None:
-                self.sessions.append(name)
-                kept.append(named(session.copy(), TIME + name))
-                gone.add(name)
-            elif (
+            if (
                 _uses(value, lost)
                 or (apart and any(True for _ in aggregates(value)))
                 or _is_set_mark(value)
@@ -320,9 +352,16 @@ def _uses(expression: Node, lost: dict[str, set[str]]) -> bool:
     return any(found.name in (lost.get(found.table, set()) if found.table else every) for found in columns(expression))
 
 
-def _session(value: Node) -> Node | None:
-    """The time of a call of session_window."""
-    return value.expressions[0] if is_call(value, "session_window") and value.expressions else None
+def _is_session(value: Node) -> bool:
+    return is_call(value, "session_window")
+
+
+def _has_sets(group: Node) -> bool:
+    return bool(group.find(exp.Rollup, exp.Cube, exp.GroupingSets) or group.args.get("all"))
+
+
+def _source_of(query: exp.Query, name: str) -> exp.Subquery:
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
 
 
 def _is_set_mark(value: Node) -> bool:

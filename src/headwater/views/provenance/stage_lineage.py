@@ -37,7 +37,7 @@ from headwater.views.compiler.plan import (
     TimedStage,
     WholeStage,
 )
-from headwater.views.provenance.carried_rows import TIME, CarriedQuery, NotCarried, carried, row_column
+from headwater.views.provenance.carried_rows import SESSION, CarriedQuery, NotCarried, carried, row_column
 from headwater.views.provenance.provenance import Precision
 from headwater.views.provenance.relation_rows import RelationRows, comparable, covering, with_row
 from headwater.views.provenance.whole_text import read_text
@@ -332,14 +332,15 @@ class StageLineage:
     def _of_key(self, stage: KeyedStage, demands: Sequence[Demand]) -> LineageStep:
         state = self.state(stage, demands)
         keys = [column.name for column in stage.keys]
-        wanted = Demand(comparable(state.schema, keys), state.select(keys))
+        # The key of a session by itself is where it begins: its rows may be further.
+        wanted = EVERYTHING if stage.in_runs else Demand(comparable(state.schema, keys), state.select(keys))
         frames = {given.leaf.name: self._with_key(given, wanted) for given in stage.inputs}
         try:
             if callable(stage.sql):
                 raise NotCarried("it is a function")
             return self._beside(stage.sql, state, frames, [given.leaf for given in stage.inputs])
         except NotCarried:
-            return self._by_key(stage, frames)
+            return _everything(stage) if stage.in_runs else self._by_key(stage, frames)
 
     def _of_match(self, stage: MatchStage, demands: Sequence[Demand]) -> LineageStep:
         """The rows of the partition: any of them may have had a part in where a match begins."""
@@ -362,7 +363,12 @@ class StageLineage:
         answer = self.spark.sql(query.sql)
         names = [name for name in comparable(state.schema, state.schema.names) if name in query.outputs]
         names = [name for name in names if name != WEIGHT]
-        own = _in_session(restricted(answer, Demand(tuple(names), state.select(names))), state, query)
+        if query.sessions:
+            # Spark would push a condition on a session to rows that are not joined to sessions yet.
+            self._held.append(answer.persist())
+            own = _told_apart(answer, state.select(names))
+        else:
+            own = restricted(answer, Demand(tuple(names), state.select(names)))
         absent = tuple(dict.fromkeys(leaf.relation for leaf in leaves if leaf.name in query.absent))
         if not query.windowed:
             return LineageStep(_rule(query), Precision.EXACT, self._told(own, leaves, query, weighted=False), absent)
@@ -451,15 +457,27 @@ def _rule(query: CarriedQuery) -> str:
     return "the rows equal to it"
 
 
-def _in_session(frame: DataFrame, state: pa.Table, query: CarriedQuery) -> DataFrame:
-    """The rows whose time lies in a wanted session."""
-    from pyspark.sql import functions as f
+def _told_apart(answer: DataFrame, wanted: pa.Table) -> DataFrame:
+    """The rows beside wanted sessions. What is no number with rounding errors tells most of them apart."""
+    session, names = row_column(SESSION), wanted.column_names
+    plain = [name for name in names if not _has_floats(wanted.schema.field(name).type)]
+    own = restricted(answer, Demand(tuple(plain), wanted.select(plain)))
+    if own.select(*map(quoted, [*plain, session])).distinct().count() == _different(wanted.select(plain)):
+        return own
+    own = restricted(answer, Demand(tuple(names), wanted))
+    if own.select(*map(quoted, names)).distinct().count() == _different(wanted):
+        return own
+    raise NotCarried("another order of rows gave other values")
 
-    for name in query.sessions:
-        spans = local_frame(frame.sparkSession, state.select([name])).distinct()
-        time, start, end = f.col(quoted(TIME + name)), f.col(f"{quoted(name)}.start"), f.col(f"{quoted(name)}.end")
-        frame = frame.join(f.broadcast(spans), (time >= start) & (time < end), "left_semi")
-    return frame
+
+def _has_floats(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)] if kinds.is_nested(kind) else []
+    return kinds.is_floating(kind) or any(map(_has_floats, inner))
+
+
+def _different(rows: pa.Table) -> int:
+    once = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
+    return int(consolidate(once).num_rows)
 
 
 def broadcast(frame: DataFrame) -> DataFrame:

@@ -15,6 +15,7 @@ from headwater.errors import (
     DeclarationConflict,
     InvalidDeclaration,
     Misuse,
+    OffsetOutOfRange,
     ReplayFailed,
     RequestConflict,
     RowRefused,
@@ -125,6 +126,67 @@ def test_a_query_that_finds_something_refuses_the_append(log: Log) -> None:
     assert store.append([("closed", {})], fail_if=one, after=1).position == 3  # the one before it does not count
     assert store.append([("closed", {})], fail_if=one | two, after=head).position == 4
     assert store.append([("closed", {})], fail_if=Query(types="paid"), after=2).position == 5
+
+
+def test_an_append_cannot_expect_what_comes_after_the_end(log: Log) -> None:
+    store = bookings(log)
+    store.append([("paid", {"cents": 1})])
+
+    with pytest.raises(OffsetOutOfRange, match="ends at position 1; an append cannot expect what came after 2"):
+        store.append([("closed", {})], fail_if=Query(), after=2)
+    with pytest.raises(Misuse, match="after cannot be -1"):
+        store.append([("closed", {})], fail_if=Query(types="paid"), after=-1)
+
+    assert store.head == 1
+
+
+@pytest.mark.parametrize("stream", [None, "7"])
+def test_the_head_of_a_limited_read_is_what_was_looked_at(log: Log, stream: str | None) -> None:
+    """Whoever goes on after it, or appends after it, passes over nothing."""
+    store = bookings(log)
+    for cents in range(4):
+        store.append([("paid", {"cents": cents}), ("closed", {})], stream="7")
+    paid = Query(types="paid")
+
+    parts, after = [], 0
+    while found := store.read(paid, after=after, limit=3, stream=stream).events:
+        parts.append([event.data["cents"] for event in found])
+        after = store.read(paid, after=after, limit=3, stream=stream).head
+    seen = store.read(paid, limit=2, stream=stream)
+
+    assert parts == [[0, 1, 2], [3]]
+    assert seen.head == seen.events[-1].position == 3
+    with pytest.raises(AppendConflict, match="at position 5"):
+        store.append([("closed", {})], fail_if=paid, after=seen.head)
+    assert [store.read(paid, limit=limit, stream=stream).head for limit in (0, 3, 4, None)] == [0, 5, 8, 8]
+    with pytest.raises(Misuse, match="limit cannot be -1"):
+        store.read(paid, limit=-1)
+
+
+def test_a_field_that_is_not_null_is_asked_for(log: Log) -> None:
+    store = EventStore(log, "moves", [EventType.declared("moved", "cents BIGINT NOT NULL, note STRING")])
+
+    for data in ({}, {"note": "a"}, {"cents": None, "note": "a"}):
+        with pytest.raises(RowRefused, match='event type "moved" has no value of "cents", which is NOT NULL'):
+            store.append([("moved", data)])
+        with pytest.raises(RowRefused, match='"cents"'):
+            store.append([("moved", {"cents": 1, "note": "a"}), ("moved", data)], metadata=Metadata(actor="anna"))
+    store.append([("moved", {"cents": 5}), ("moved", {"cents": 6, "note": "b"})])
+
+    assert [event.data for event in store.read()] == [{"cents": 5, "note": None}, {"cents": 6, "note": "b"}]
+
+
+def test_a_new_field_may_be_not_null_and_older_events_are_read_without_it(tmp_path: Path) -> None:
+    with Log(tmp_path / "home") as log:
+        EventStore(log, "moves", [EventType.declared("moved", "cents BIGINT")]).append([("moved", {"cents": 5})])
+
+    with Log(tmp_path / "home") as log:
+        newer = EventStore(log, "moves", [EventType.declared("moved", "cents BIGINT NOT NULL, by STRING NOT NULL")])
+        with pytest.raises(RowRefused, match='no value of "by"'):
+            newer.append([("moved", {"cents": 6})])
+        newer.append([("moved", {"cents": 6, "by": "ada"})])
+
+        assert [event.data for event in newer.read()] == [{"cents": 5, "by": None}, {"cents": 6, "by": "ada"}]
 
 
 def test_threads_that_claim_one_name_at_once_have_one_winner(log: Log) -> None:

@@ -1,13 +1,15 @@
 """Processes: each step once, one end for each request, what was done is taken back."""
 
+import sys
 import threading
 
 import pytest
 
 import headwater as hw
-from headwater.aggregates import Rejected, step
+from headwater.aggregates import Rejected, command, event, step
 from headwater.aggregates.processes.process_runner import ProcessRunner
 from headwater.errors import (
+    CommandFailed,
     InvalidDeclaration,
     ProcessDiverged,
     ProcessFailed,
@@ -239,6 +241,43 @@ def test_a_function_that_raises_is_told_and_tried_again_and_others_go_on(app, ba
     assert divide.get("t-1").status == "finished"
     assert accounts.get("a").cents == 98  # each withdrawn once
     assert [each[:2] for each in alerts(app)] == [("process", "begin"), ("process", "end")]
+
+
+@pytest.mark.parametrize("where", ["function", "command", "event"])
+def test_a_function_that_leaves_python_fails_alone_and_others_go_on(app, where):
+    """``sys.exit()`` would end the thread that runs all requests."""
+
+    class Box:
+        @command
+        def put(self, item: str):
+            if (item, where) == ("bad", "command"):
+                sys.exit(3)
+            self.was_put(item)
+
+        @event
+        def was_put(self, item: str):
+            if (item, where) == ("bad", "event"):
+                sys.exit(3)
+
+    boxes = app.aggregate("box", Box)
+
+    @app.process("pack", request="item STRING")
+    def pack(request):
+        if (request["item"], where) == ("bad", "function"):
+            sys.exit(3)
+        yield step(boxes, request["item"], "put", item=request["item"])
+
+    bad, good = (app.request("pack", {"item": item}, request_id=f"a {item} one") for item in ("bad", "good"))
+    runner = ProcessRunner(pack)
+    runner.start()
+    try:
+        assert good.wait("10 minutes").status == "finished"
+    finally:
+        runner.stop()
+
+    with pytest.raises((ProcessFailed, CommandFailed), match="raised SystemExit"):
+        pack.advance("a bad one")
+    assert bad.get().status == "running"
 
 
 def test_other_steps_on_replay_are_refused_with_both(app, bank):

@@ -1,5 +1,6 @@
 """Services by a function: each request answered once, keys in order, nothing late."""
 
+import sys
 import threading
 import time
 
@@ -73,6 +74,36 @@ def test_a_function_that_raises_gives_an_error_and_others_go_on(app):
         service.wait(ids[1]).value()
     assert raised.value.data == {"item": "gold"}
     assert service.wait(ids[2]).value() == {"cents": 250}
+
+
+def test_a_function_that_leaves_python_gives_an_error_and_others_are_answered(app):
+    """``sys.exit()`` would end the thread that answers all."""
+
+    def poisoned(request):
+        return sys.exit(3) if request["item"] == "poison" else price(request)
+
+    service, answering = declare(app, poisoned)
+    ids = [service.post({"item": item, "amount": 1}, timeout="1 hour") for item in ("poison", "cup")]
+    with answering:
+        found = [service.wait(id, "10 minutes") for id in ids]
+
+    assert [(each.status, each.reason) for each in found] == [("error", "SystemExit: 3"), ("done", None)]
+
+
+def test_columns_that_are_not_null_are_asked_for(app):
+    settings = {"request": "item STRING, amount BIGINT NOT NULL", "reply": "cents BIGINT NOT NULL"}
+    service, answering = declare(app, lambda request: {"cents": request["amount"] or None}, **settings)
+
+    with pytest.raises(RowRefused, match="amount"):
+        service.post({"item": "cup"})
+    with pytest.raises(RowRefused, match="amount"):
+        service.from_json({"item": "cup", "amount": None})
+    ids = [service.post({"item": "cup", "amount": amount}, timeout="1 hour") for amount in (0, 3)]
+    answering.drain()
+
+    with pytest.raises(ServiceFailed, match='replies no value of "cents", which is NOT NULL'):
+        service.wait(ids[0]).value()
+    assert service.wait(ids[1]).value() == {"cents": 3}
 
 
 def test_a_reply_that_does_not_fit_is_an_error(app):

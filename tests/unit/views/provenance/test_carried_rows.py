@@ -46,6 +46,19 @@ def test_having_goes_with_its_group():
     assert "t.`g` <> 'x'" in found.sql
 
 
+def test_a_session_stays_whole_beside_the_rows_of_its_groups_and_time():
+    found = carried(
+        "SELECT t.`g` AS `g`, t.`n` AS `n` FROM (SELECT session_window(_l0.`at`, '5 minutes') AS `s`, _l0.`g` AS `g`, "
+        "count(*) AS `n` FROM _l0 GROUP BY session_window(_l0.`at`, '5 minutes'), _l0.`g`) AS t WHERE t.`n` > 1"
+    )
+
+    assert (found.leaves, found.outputs, found.sessions, found.grouped) == (("_l0",), {"g", "n"}, True, True)
+    assert "t.`_row_session` AS `_row_session`" in found.sql.replace("`t`", "t")
+    assert "t.`n` > 1" in found.sql
+    with pytest.raises(NotCarried, match="by place"):
+        carried("SELECT _l0.`g` AS `g`, count(*) AS `n` FROM _l0 GROUP BY 1, session_window(_l0.`at`, '5 minutes')")
+
+
 def test_conditions_on_a_window_function_hold_for_the_row_and_not_for_its_partition():
     text = (
         "SELECT t.`id` AS `id`, t.`n` AS `n` FROM (SELECT _l0.`id` AS `id`, row_number() OVER (PARTITION BY _l0.`g` "
