@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.views.compiler.sql.builtin_functions import KNOWN
+from headwater.views.serving.query_admission import REFUSED_FUNCTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,3 +23,4 @@ def test_the_names_are_those_of_the_installed_spark(spark: SparkSession) -> None
     words = {name for name in names if name.replace("_", "a").isalnum()}
     assert sorted(words - KNOWN) == []
     assert sorted(KNOWN - words) == []
+    assert sorted(REFUSED_FUNCTIONS - KNOWN) == []  # of a new function of Spark, say there whether queries may call it

@@ -243,6 +243,7 @@ def test_queries_of_spark_read_their_rows(tenants: Tenants, who: str) -> None:
     holder = Holder(who, frozenset({"query", "personal"}), claims=frozenset({("tenant", who)}))
     contents = tenants.app._runtime.contents()
     contents.hidden = hidden_from_json(MaskedAnswers(tenants.app).hidden(holder))
+    contents.admits = True
 
     own = tenants.rows(who)
     for relation in ("open_deals", "deals"):

@@ -173,16 +173,24 @@ class DeltaTarget(Target):
     # Rows
 
     def forget(self) -> Leftover | None:
-        """Earlier versions go, and with them their entries in Delta's log, which have statistics of values."""
+        """Earlier versions go, and with them their entries in Delta's log, which have statistics of values.
+
+        Each commit that this takes says whose table it is, and at which tick: the entries that said so go too.
+        """
+        from deltalake import CommitProperties
+
         with self._translated():
             table = self._table()
             if table is not None:
+                about = CommitProperties(custom_metadata={ABOUT: json.dumps(self._about(table))})
                 kept = table.metadata().configuration.get(LOG_KEPT, "interval 30 days")
-                table.alter.set_table_properties({LOG_KEPT: "interval 0 seconds"})
-                table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+                table.alter.set_table_properties({LOG_KEPT: "interval 0 seconds"}, commit_properties=about)
+                table.vacuum(
+                    retention_hours=0, enforce_retention_duration=False, dry_run=False, commit_properties=about
+                )
                 table.create_checkpoint()
                 table.cleanup_metadata()
-                table.alter.set_table_properties({LOG_KEPT: kept})
+                table.alter.set_table_properties({LOG_KEPT: kept}, commit_properties=about)
         return None
 
     def _merge(self, table: DeltaTable, changes: pa.Table, properties: Any) -> None:
@@ -248,6 +256,8 @@ class DeltaTarget(Target):
 
     def _refuse_foreign(self, table: DeltaTable) -> None:
         about = self._about(table)
+        if about is None and table.transaction_version(self.context.identity) is not None:
+            return  # our commits are gone from Delta's log; the number of the last one is in the table
         if about is None or about["sink"] != self.context.identity:
             whose = f"it belongs to sink {about['sink']}" if about else "Headwater did not make it"
             raise SinkRefused(

@@ -74,6 +74,34 @@ def test_queries_that_fill_a_heap_fill_their_own_and_ticks_go_on(server: ServerP
     assert ask(server, "SELECT 1 AS one").json()["rows"] == [{"one": 1}], "the next one gets a Java that works"
 
 
+# That no spelling helps: tests/spark/test_admitted_queries.py.
+REACHING = [
+    'SELECT /* /*+ */ reflect("java.lang.System", "getenv", "{variable}") AS b, -- */\n1 AS a',
+    'SELECT 1 AS a, -- \\\n\'\nreflect("java.lang.System", "getenv", "{variable}") AS b -- \'',
+    "SELECT '${{env:{variable}}}' AS a",
+    "SELECT IDENTIFIER('ref' || 'lect')('java.lang.System', 'getenv', '{variable}')",
+    "SELECT * FROM text.`{file}`",
+    "SELECT * FROM IDENTIFIER('text.`{file}`')",
+    "SELECT from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '{file}'))",
+    "SELECT country, input_file_name() AS file FROM orders",
+    "SELECT e.* FROM orders, _every e",
+]
+
+
+@pytest.mark.parametrize("sql", REACHING, ids=[str(place) for place in range(len(REACHING))])
+def test_a_query_reads_no_file_no_variable_and_nothing_that_is_not_shown(
+    server: ServerProcess, log: Log, sql: str
+) -> None:
+    file = log.home.parent / "secret"
+    file.write_text("it is a secret")
+
+    told = ask(server, sql.format(variable="SERVED_SHOP_HOME", file=file))
+
+    assert told.status_code in (200, 400), told.text
+    assert "it is a secret" not in told.text
+    assert str(log.home) not in told.text
+
+
 def test_a_query_that_spark_cannot_cancel_is_ended(server: ServerProcess, log: Log) -> None:
     # A loop that asks nobody, in the optimizer before there is a job.
     inner = "aggregate(sequence(1, 30000), 0L, (b, y) -> b + x * y)"

@@ -359,6 +359,25 @@ def test_when_the_changes_are_no_longer_kept_it_is_filled_anew(place: Place, log
     task.close()
 
 
+def test_changes_go_on_after_what_has_left_was_forgotten(place: Place, log: Log) -> None:
+    view = SyntheticView(SMALL)
+    view.change(users(1, 2, 3))
+    task = follow(view, place, log)
+    view.change(users(4), users(1))
+    task.catch_up()
+
+    task.forget()
+    view.change(users(5), users(2))
+    task.catch_up()
+    check(view, place)
+    task.close()
+    opened(view, place, log).forget()
+    view.change(users(6), users(3))
+    follow(view, place, log).close()
+
+    check(view, place)
+
+
 @pytest.mark.parametrize(
     ("schema", "key"),
     [

@@ -93,3 +93,20 @@ def test_delta_goes_on_after_somebody_optimized_the_table(sales: SyntheticView, 
 
     assert status.rows == 1, "it was filled again"
     assert bag_of(DeltaTable(path).to_pyarrow_table().select(sales.schema.names).cast(sales.schema)) == sales.bag()
+
+
+def test_delta_goes_on_after_its_entries_in_the_log_of_the_table_are_gone(
+    sales: SyntheticView, tmp_path: Path, log: Log
+) -> None:
+    path = str(tmp_path / "sales")
+    history(sales, SinkTask("copy", "sales", "app", Delta(path), sales, log))
+    table = DeltaTable(path)
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    table.create_checkpoint()
+    table.cleanup_metadata()
+
+    sales.change([{"id": 50, "country": "IT", "amount": 1}])
+    status = SinkTask("copy", "sales", "app", Delta(path), sales, log).catch_up()
+
+    assert (str(status.state), status.error) == ("following", None)
+    assert bag_of(DeltaTable(path).to_pyarrow_table().select(sales.schema.names).cast(sales.schema)) == sales.bag()

@@ -80,6 +80,36 @@ def test_what_is_shown_is_told_and_what_is_masked_is_not(app: hw.App) -> None:
     assert MARK.encode() not in b"".join(path.read_bytes() for path in (topic.directory / "0").iterdir())
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM USERS",
+        "SELECT * FROM main.users",
+        "SELECT * FROM users--of all",
+        "SELECT users.* FROM`users`",
+        'SELECT u.mail FROM "Users"u',
+        "SELECT * FROM[users]",
+        "TABLE/**/users",
+        "SELECT * FROM users$metadata",
+        "WITH u AS(SELECT*FROM-- all\nusers)SELECT*FROM u",
+    ],
+)
+def test_a_query_is_on_record_however_it_writes_a_name(app: hw.App, sql: str) -> None:
+    masked = MaskedAnswers(app, audited=True)
+
+    masked.audit.queried(SEES, sql, "query of store")
+
+    assert told(app) == [("read", "support", "users", ["id", "mail", "name"], None, "query of store")]
+
+
+def test_a_query_of_another_name_is_not_on_record(app: hw.App) -> None:
+    masked = MaskedAnswers(app, audited=True)
+
+    masked.audit.queried(SEES, "SELECT users_id, _users FROM countries", "query of store")
+
+    assert told(app) == []
+
+
 def test_an_answer_that_cannot_be_put_on_record_is_not_given(app: hw.App) -> None:
     masked = MaskedAnswers(app, audited=True)
     rows = pa.table({"address": ["a"]})
@@ -106,14 +136,18 @@ def test_a_server_tells_of_records_and_shows_the_trail_to_admins_alone(app: hw.A
         assert MARK not in ask(blind, "users").text
         read = ("read", "support", "users", ["id", "mail", "name"], 1, "records")
         assert [each for each in told(app) if each[0] != "rights"] == [read]
-        refused = [ask(key, AUDIT_TOPIC) for key in (sees, blind)]
+        with app.log.get_topic(AUDIT_TOPIC).worker("readers", deliveries_max=1) as worker:
+            worker.reject(worker.take(1, timeout=5), "it was not understood")
+        copies = f"{AUDIT_TOPIC}.readers.dead"
+        refused = [ask(key, topic) for key in (sees, blind) for topic in (AUDIT_TOPIC, copies)]
         shown = ask(admin, AUDIT_TOPIC)
 
-    assert [answer.status_code for answer in refused] == [403, 403]
+    assert [answer.status_code for answer in refused] == [403] * 4
     assert "is for keys with the scope admin" in refused[0].text
     assert shown.status_code == 200
     assert [row["who"] for row in shown.json()["rows"]][-1] == "support"
-    assert state.masked.hidden(SEES) == {AUDIT_TOPIC: HiddenColumns(frozenset(), others=True).to_json()}
+    nothing = HiddenColumns(frozenset(), others=True).to_json()
+    assert state.masked.hidden(SEES) == {AUDIT_TOPIC: nothing, copies: nothing}
     assert state.masked.hidden(Holder("root", frozenset({"admin"}))) == {}
 
 

@@ -49,6 +49,15 @@ class AuditEntry:
     detail: str | None = None
 
 
+def is_of_trail(topic: str) -> bool:
+    """Whether a topic is the trail, or has copies of its rows: dead letters, late rows.
+
+    >>> [is_of_trail(name) for name in ("_audit", "_audit.readers.dead", "_auditors")]
+    [True, True, False]
+    """
+    return topic == AUDIT_TOPIC or topic.startswith(f"{AUDIT_TOPIC}.")
+
+
 def begin_trail(log: Log) -> Topic:
     """The topic, made if the home has none.
 

@@ -24,7 +24,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from headwater.errors import Forbidden, HeadwaterError, TooLarge, TooMany, Unauthenticated
-from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
+from headwater.log.maintenance.audit_trail import is_of_trail
 from headwater.server.http.answers import error_answer
 from headwater.server.http.keys import Holder
 from headwater.server.http.query_places import ANYBODY
@@ -195,11 +195,10 @@ def needs(scope: str, *, about: str = "name") -> Callable[[HTTPConnection], Awai
                 hint=f"Make a key with it: headwater key add NAME --scope {scope} --key-file FILE",
                 scope=scope,
             )
-        if request.path_params.get("topic") == AUDIT_TOPIC and not holder.may("admin"):
+        topic = request.path_params.get("topic")
+        if topic is not None and is_of_trail(topic) and not holder.may("admin"):
             raise Forbidden(
-                f'"{AUDIT_TOPIC}" is for keys with the scope admin',
-                hint="On the machine: headwater audit ls.",
-                topic=AUDIT_TOPIC,
+                f'"{topic}" is for keys with the scope admin', hint="On the machine: headwater audit ls.", topic=topic
             )
         if holder.only and about != "own":
             named = next((request.path_params[each] for each in NAMED_BY if each in request.path_params), None)

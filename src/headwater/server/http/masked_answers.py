@@ -24,7 +24,7 @@ from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from headwater.errors import Forbidden
-from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
+from headwater.log.maintenance.audit_trail import AUDIT_TOPIC, is_of_trail
 from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.schema.personal_columns import Mask
 from headwater.server.http.keys import Holder, Keys
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 
 NO: frozenset[str] = frozenset()
-# Of the audit trail a query sees nothing, unless the key has the scope admin.
-ALL_OF_TRAIL = {AUDIT_TOPIC: HiddenColumns(NO, others=True).to_json()}
+EVERY_COLUMN = HiddenColumns(NO, others=True)
 
 
 class MaskedAnswers:
@@ -184,8 +183,10 @@ class MaskedAnswers:
                 except Forbidden as error:
                     rows, closed = None, error.message
                 found[name] = replace(found.get(name, HiddenColumns(NO)), rows=rows, closed=closed)
-        trail = {} if holder.may("admin") or self._app.log.local.find_topic(AUDIT_TOPIC) is None else ALL_OF_TRAIL
-        return {name.lower(): each.to_json() for name, each in found.items()} | trail
+        if not holder.may("admin"):  # of the audit trail a query sees nothing else
+            topics = (topic.name for topic in self._app.log.topics())
+            found |= dict.fromkeys((AUDIT_TOPIC, *filter(is_of_trail, topics)), EVERY_COLUMN)
+        return {name.lower(): each.to_json() for name, each in found.items()}
 
 
 def _hint(mark: PersonalMark | None) -> str:

@@ -73,12 +73,16 @@ class ReadAudit:
             note_audit(log, entry)
 
     def queried(self, holder: Holder, sql: str, how: str) -> None:
-        """Record the relations that a query names: it may show all of their personal columns."""
+        """Record the relations that a query names: it may show all of their personal columns.
+
+        A name counts wherever it stands between other words: behind ``main.``, before ``--``, in quotes of any kind.
+        """
         if not self.enabled:
             return
-        words = {word.lower() for word in re.findall(r"[\w.-]+", sql)}
-        for name in sorted(self._marks().keys() & words):
-            self.shown(holder, name, None, None, how)
+        text = sql.lower()
+        for name in sorted(self._marks()):
+            if name in text and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+                self.shown(holder, name, None, None, how)
 
     @staticmethod
     def _personal(marks: RelationMarks, holder: Holder, columns: Iterable[str] | None) -> list[str]:

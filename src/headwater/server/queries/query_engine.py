@@ -111,17 +111,15 @@ class QueryEngine:
         )
 
     def _asked(self, request: dict[str, Any], rows_max: int, bytes_max: int, deadline: float) -> Any:
-        from headwater.views.serving.query_admission import admit
+        from headwater.views.serving.query_admission import admitted
 
-        sql, at_least = request["sql"], request["at_least"]
-        admit(sql)
-        limited = f"SELECT * FROM (\n{sql.strip().rstrip(';')}\n) LIMIT {rows_max + 1}"
-        admit(limited)
+        at_least = request["at_least"]
+        limited = admitted(f"SELECT * FROM (\n{admitted(request['sql'])}\n) LIMIT {rows_max + 1}")
         token = Token.parse(at_least) if at_least else None
         left = max(0.0, deadline - time.monotonic())
         views = tables_in(limited) if token is not None else ()
         contents = self.runtime.contents(at_least=token, timeout=left, views=views, bytes_max=bytes_max)
-        contents.hidden = hidden_from_json(request["hidden"])
+        contents.hidden, contents.admits = hidden_from_json(request["hidden"]), True
         return contents.manifest.tick, contents.reply(limited).table
 
     def _out_of_memory(self) -> OutOfMemory:

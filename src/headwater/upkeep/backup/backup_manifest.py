@@ -5,7 +5,7 @@ objects that its bytes are in.
 Invariants: a manifest begins with the checksum of its text, so that a damaged one is noticed; it is created once, after
 every object that it names, and never changed: an erasure creates a further revision of a backup, and then removes the
 one before. An object's name has the checksum of its bytes, so that two backups that name the same object mean the same
-bytes.
+bytes. Its files lie in a home and its objects below ``objects/``: a manifest that says otherwise is refused.
 Not here: writing (``backup_writer.py``), listing and reading (``backup_repository.py``).
 Read next: ``backup_writer.py``.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from headwater.errors import BackupDamaged, NewerFormat
 from headwater.log.token import Token
 
 FORMAT = 2  # 1: without revisions
+OBJECTS = "objects/"
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class BackupManifest:
                 hint="Upgrade: pip install --upgrade headwater",
                 format=fields["format"],
             )
-        return BackupManifest(
+        manifest = BackupManifest(
             **{
                 **fields,
                 "ancestors": tuple(fields["ancestors"]),
@@ -168,6 +169,30 @@ class BackupManifest:
                 ),
             }
         )
+        check_places(name, (file.path for file in manifest.files))
+        check_places(name, (piece.name for piece in manifest.pieces()), below=OBJECTS)
+        return manifest
+
+
+def check_places(backup: str, paths: Iterable[str], *, below: str = "") -> None:
+    """Refuse a backup that names a place outside of its home, or of its objects: a restore would go there."""
+    for path in paths:
+        if not path.startswith(below) or not is_inside(path):
+            raise BackupDamaged(
+                f"backup {backup} names {path!r}, which is outside of the {'objects' if below else 'home'}",
+                detail="No backup was written so: it was changed. Nothing was restored from it.",
+                hint="Do not trust this place. Restore another backup, from elsewhere.",
+                backup=backup,
+            )
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path stays in the folder that it is relative to.
+
+    >>> [is_inside(path) for path in ("topics/000001-a/0/x", "../x", "a/../../x", "/etc/x", "a//x", "", "a/x\\0")]
+    [True, False, False, False, False, False, False]
+    """
+    return "\0" not in path and not {"", ".", ".."} & set(path.split("/"))
 
 
 def _topic(fields: Mapping[str, Any]) -> TopicContent:

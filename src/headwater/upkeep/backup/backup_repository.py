@@ -38,12 +38,11 @@ from headwater.errors import BackupDamaged, BackupRefused, HeadwaterError, KeyRe
 from headwater.hints import suggestion
 from headwater.objects.object_address import ObjectAddress
 from headwater.objects.object_store import ObjectStore
-from headwater.upkeep.backup.backup_manifest import BackupManifest, StoredPiece
+from headwater.upkeep.backup.backup_manifest import OBJECTS, BackupManifest, StoredPiece
 from headwater.upkeep.backup.encrypted_store import EncryptedStore, opened_store
 from headwater.upkeep.backup.repository_turn import GIVEN_UP, RepositoryTurn
 
 BACKUPS = "backups/"
-OBJECTS = "objects/"
 REMOVALS = "removals/"
 MANIFEST_NAME = re.compile(r"backups/([^~/]+)(?:~(\d+))?\.json")
 THREADS = 4  # requests at the same time

@@ -34,8 +34,8 @@ from headwater.log.storage.checksums import signed
 from headwater.log.storage.frame_index import ENTRY_BYTES, padded
 from headwater.log.storage.sealed_segment import SealedSegment
 from headwater.upkeep.backup.backup_cut import BackupCut
-from headwater.upkeep.backup.backup_manifest import AppContent, BackedFile, StoredPiece, TopicContent
-from headwater.upkeep.backup.backup_repository import OBJECTS, THREADS, BackupRepository, Progress, free_name
+from headwater.upkeep.backup.backup_manifest import OBJECTS, AppContent, BackedFile, StoredPiece, TopicContent
+from headwater.upkeep.backup.backup_repository import THREADS, BackupRepository, Progress, free_name
 
 TAIL_PIECE_BYTES = 4 << 20
 DATABASE_PIECE_BYTES = 1 << 20

@@ -43,7 +43,7 @@ from headwater.log.storage.files import Files
 from headwater.log.storage.frame_index import DATA, ENTRY_BYTES, HEADER, ROLL, Entry, padded
 from headwater.log.token import Token
 from headwater.upkeep.backup.backup_cut import CAPTURES, CATALOG
-from headwater.upkeep.backup.backup_manifest import BackedFile, BackupManifest
+from headwater.upkeep.backup.backup_manifest import BackedFile, BackupManifest, check_places
 from headwater.upkeep.backup.backup_repository import THREADS, BackupRepository, Progress
 from headwater.upkeep.erasure.told_erasures import begin_replay
 from headwater.views.state.manifest_entries import ManifestEntries
@@ -187,6 +187,8 @@ class HomeRestore:
         """Bring files into the home; the catalog under a name by which it is no catalog yet."""
         total = sum(file.bytes for file in files)
         for folder in {(self.home / file.path).parent for file in files}:
+            if not folder.resolve().is_relative_to(self.home.resolve()):
+                raise Misuse(f"{folder} is a link out of {self.home}", hint="Restore into a new directory.")
             self.files.make_dir(folder, label="restore.make_directory")
         with ThreadPoolExecutor(THREADS) as pool:
             for _ in pool.map(self._fetch, files):
@@ -222,6 +224,8 @@ class HomeRestore:
     def adapt(self, catalog: Path) -> dict[str, int]:
         """Forget in the catalog what belongs to the processes and places of the other home; returns apps' ticks."""
         with closing(Catalog(catalog)) as opened:
+            names = [name for (name,) in opened.read("SELECT name FROM topics UNION SELECT name FROM apps")]
+            check_places(self.manifest.id, names)  # they are those of folders
             with opened.write(durable=True) as db:
                 for table in ("members", "assignments", "commits", "sinks", "tick_reports"):
                     db.execute(f"DELETE FROM {table}")

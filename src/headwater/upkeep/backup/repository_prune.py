@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import InvalidDeclaration
-from headwater.upkeep.backup.backup_manifest import BackupManifest
-from headwater.upkeep.backup.backup_repository import BACKUPS, OBJECTS, REMOVALS, BackupRepository
+from headwater.upkeep.backup.backup_manifest import OBJECTS, BackupManifest
+from headwater.upkeep.backup.backup_repository import BACKUPS, REMOVALS, BackupRepository
 from headwater.upkeep.backup.repository_turn import GIVEN_UP
 
 LEFT_SECONDS = 86_400.0  # objects of an unfinished backup

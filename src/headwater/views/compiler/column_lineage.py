@@ -52,7 +52,6 @@ SUMMED = frozenset(
         "avg",
         "corr",
         "count",
-        "count_if",
         "covar_pop",
         "covar_samp",
         "approx_count_distinct",
@@ -66,6 +65,51 @@ SUMMED = frozenset(
         "var_pop",
         "var_samp",
         "variance",
+    }
+)
+
+
+# What may stand in such an aggregate. Anything else may be a condition, which picks rows: CASE, a comparison, nullif.
+PICKS_NO_ROW = (
+    exp.Add,
+    exp.Cast,
+    exp.DataType,
+    exp.Distinct,
+    exp.Div,
+    exp.Identifier,
+    exp.IntDiv,
+    exp.Interval,
+    exp.Literal,
+    exp.Mul,
+    exp.Neg,
+    exp.Paren,
+    exp.Star,
+    exp.Sub,
+    exp.TryCast,
+    exp.Var,
+)
+PICK_NO_ROW = frozenset(
+    {
+        "abs",
+        "bigint",
+        "ceil",
+        "coalesce",
+        "datediff",
+        "decimal",
+        "double",
+        "floor",
+        "greatest",
+        "int",
+        "least",
+        "length",
+        "ln",
+        "lower",
+        "nvl",
+        "round",
+        "sqrt",
+        "trim",
+        "unix_timestamp",
+        "upper",
     }
 )
 
@@ -265,9 +309,19 @@ def _aggregates(value: Node) -> bool:
 
 
 def _is_summed(value: Node) -> bool:
-    """Whether each column of an expression over a group stands in a count, a sum or the like, or in a group's key."""
+    """Whether each column of an expression over a group stands in a count, a sum or the like, or in a group's key.
+
+    A sum that picks its rows by a condition of its own may be over one person, however many the group has.
+    """
     for node in value.find_all(exp.Func):
         name = aggregate_name(node)
-        if name is not None and name not in SUMMED:
+        if name is not None and (name not in SUMMED or not all(map(_picks_no_row, node.iter_expressions()))):
             return False
-    return value.find(exp.Query) is None and value.find(exp.Window) is None
+    return value.find(exp.Query, exp.Window, exp.Filter) is None
+
+
+def _picks_no_row(value: Node) -> bool:
+    if isinstance(value, exp.Column):
+        return True
+    known = isinstance(value, PICKS_NO_ROW) or (isinstance(value, exp.Anonymous) and value.name.lower() in PICK_NO_ROW)
+    return known and all(map(_picks_no_row, value.iter_expressions()))

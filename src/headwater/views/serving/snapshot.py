@@ -27,6 +27,7 @@ from headwater.views.compiler.frontend.metadata_columns import may_name_metadata
 from headwater.views.compiler.frontend.query_tables import parsed_query, tables_in
 from headwater.views.compiler.plan import WEIGHT, Relation, topic_of
 from headwater.views.privacy.hidden_columns import Hidden
+from headwater.views.serving.query_admission import check_reading
 from headwater.views.spark.collect import collected
 from headwater.views.spark.topic_scan import quoted
 from headwater.views.stages.stage_schemas import columns_of
@@ -71,6 +72,7 @@ class RelationSnapshot:
         self.bytes_max = bytes_max  # of an answer
         self.attached = attached or {}
         self.hidden: Hidden = {}  # columns that queries get null of
+        self.admits = False  # queries come from elsewhere: Spark gets none that it reads otherwise than we do
         self.folder = folder
         self.manifest = manifest
         self.spark = spark.newSession()
@@ -133,7 +135,12 @@ class RelationSnapshot:
         columns = ", ".join(map(quoted, names))
         latest = f"row_number() OVER (PARTITION BY {key} ORDER BY _offset DESC)"
         ranked = f"SELECT *, {latest} AS _latest FROM _every"
-        return self.spark.sql(f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)")
+        try:
+            return self.spark.sql(
+                f"SELECT {columns} FROM ({ranked}) WHERE _latest = 1 AND NOT coalesce(_deleted, false)"
+            )
+        finally:  # a query of this session could name it, whatever is hidden
+            self.spark.catalog.dropTempView("_every")
 
     def _shown(self, name: str, entry: RelationEntry) -> list[str]:
         """The columns that readers see."""
@@ -226,6 +233,8 @@ class RelationSnapshot:
         """Run a query whose tables are shown."""
         from pyspark.errors import PySparkException
 
+        if self.admits:
+            check_reading(self.spark, sql)
         try:
             frame = self.spark.sql(sql)
             return frame.toArrow() if self.bytes_max is None else collected(frame, self.bytes_max)

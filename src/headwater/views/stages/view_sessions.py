@@ -57,6 +57,8 @@ LARGE = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 BOTH = {
+    "spark.sql.variable.substitute": "false",  # of '${env:HOME}' in a text Spark would make a variable's value
+    "spark.sql.runSQLOnFiles": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",

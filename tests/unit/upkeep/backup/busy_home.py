@@ -107,7 +107,7 @@ def assert_is_the_log_at(home: Path, token: Token, *, positions: bool = True) ->
         assert log.recoveries == []
         numbers = {}
         for topic in log.topics():
-            assert topic.end_offsets() == token.frontier[topic.name]
+            assert topic.end_offsets() == token.frontier[topic.name], topic.name
             read = topic.read("earliest", columns=["n", "_offset"])
             numbers[topic.name] = [(row["n"], row["_offset"]) for batch in read for row in batch.to_pylist()]
         for name in ("plain", "causes", "credits"):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from headwater.errors import BackupDamaged, BackupRefused, CorruptSegment, Misuse, NotBackedUp
 from headwater.log.home import Log
 from headwater.log.maintenance.removal_pin import RemovalPin
 from headwater.log.topic import Topic
+from headwater.upkeep.backup.backup_manifest import BackedFile, StoredPiece
 from headwater.upkeep.backup.backup_repository import BackupRepository
 from headwater.upkeep.backup.backup_writer import SCRATCH, create_backup
 from headwater.upkeep.backup.home_restore import UNFINISHED, restore_home
+from headwater.upkeep.backup.point_restore import restore_at
 from tests.unit.command_line import CommandLine
 
 
@@ -169,6 +175,79 @@ def test_a_flipped_byte_anywhere_is_found_by_verify_and_by_restore(log: Log, tmp
         assert len(found.problems) == 1, name
         assert not (tmp_path / f"again-{number}" / "headwater.json").exists()
     assert repository.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("path", "piece"),
+    [
+        ("../outside", None),
+        ("topics/../../outside", None),
+        ("{folder}/outside", None),
+        ("topics//outside", None),
+        ("", None),
+        ("outside", "../secret"),
+        ("outside", "objects/../../secret"),
+        ("outside", "{folder}/secret"),
+        ("outside", "backups/secret"),
+    ],
+)
+@pytest.mark.parametrize("at_a_moment", [False, True])
+def test_a_backup_that_names_places_outside_of_it_is_refused(
+    log: Log, tmp_path: Path, path: str, piece: str | None, at_a_moment: bool
+) -> None:
+    place = tmp_path / "backups"
+    manifest = create_backup(log, place).manifest
+    (tmp_path / "secret").write_bytes(b"it is a secret")
+    stored = manifest.files[0].pieces[0]
+    if piece is not None:
+        stored = replace(
+            stored, name=piece.format(folder=tmp_path), bytes=14, checksum=xxh3_64_intdigest(b"it is a secret")
+        )
+    forged = BackedFile(path.format(folder=tmp_path), (stored,))
+    changed = replace(manifest, files=(*manifest.files, forged))
+    (place / f"backups/{manifest.id}.json").write_bytes(changed.to_bytes())
+
+    again = tmp_path / "again"
+    with pytest.raises(BackupDamaged, match="which is outside of the"):
+        restore_at(place, again, at_us=manifest.cut_us) if at_a_moment else restore_home(place, again)
+
+    (problem,) = BackupRepository.at(place).verify().problems
+    assert "which is outside of the" in problem
+    assert not (tmp_path / "outside").exists()
+    assert not again.exists()
+
+
+def test_a_backup_whose_catalog_has_a_topic_in_another_folder_is_refused(log: Log, tmp_path: Path) -> None:
+    place, catalog = tmp_path / "backups", tmp_path / "catalog.sqlite"
+    manifest = create_backup(log, place).manifest
+    (file,) = [each for each in manifest.files if each.path == "catalog.sqlite"]
+    catalog.write_bytes(b"".join((place / piece.name).read_bytes() for piece in file.pieces))
+    with closing(sqlite3.connect(catalog)) as db, db:
+        db.execute("UPDATE topics SET name = '../../outside'")
+    data = catalog.read_bytes()
+    (place / "objects/forged").write_bytes(data)
+    forged = replace(file, pieces=(StoredPiece("objects/forged", len(data), xxh3_64_intdigest(data)),))
+    changed = replace(manifest, files=tuple(forged if each is file else each for each in manifest.files))
+    (place / f"backups/{manifest.id}.json").write_bytes(changed.to_bytes())
+
+    with pytest.raises(BackupDamaged, match=r"names '../../outside', which is outside of the home"):
+        restore_home(place, tmp_path / "again")
+
+    assert not (tmp_path / "again" / "headwater.json").exists()
+
+
+def test_a_restore_follows_no_link_out_of_its_directory(log: Log, tmp_path: Path) -> None:
+    place, target = tmp_path / "backups", tmp_path / "again"
+    made = create_backup(log, place).manifest
+    target.mkdir()
+    (target / UNFINISHED).write_text(json.dumps({"backup": made.id}))
+    (tmp_path / "elsewhere").mkdir()
+    (target / "topics").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(Misuse, match="is a link out of"):
+        restore_home(place, target)
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_missing_object_is_found(log: Log, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import InvalidQuery
-from headwater.views.serving.query_admission import admit
+from headwater.views.serving.query_admission import admitted
 
 READS = [
     "SELECT 1",
@@ -39,16 +39,19 @@ NOT_READS = [
     "FROM t MAP a USING 'cat'",
     "FROM t SELECT TRANSFORM(a) USING r'cat'",
     "SELECT 1) UNION ALL (SELECT 2",
+    "SELECT 1 /* /* */",
+    "SELECT /*+",
+    "SELECT * FROM identifier ('t')",
     "SELECT " + "(" * 5000 + "1" + ")" * 5000,
 ]
 
 
 @pytest.mark.parametrize("sql", READS)
 def test_a_read_is_let_through(sql: str) -> None:
-    admit(sql)
+    admitted(sql)
 
 
 @pytest.mark.parametrize("sql", NOT_READS, ids=[sql[:40] for sql in NOT_READS])
 def test_what_is_no_read_is_refused(sql: str) -> None:
     with pytest.raises(InvalidQuery):
-        admit(sql)
+        admitted(sql)
