@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +12,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidDeclaration
+from headwater.log.storage.files import Files
 from headwater.views import thresholds
 from headwater.views.state.delta import Delta
 from headwater.views.state.lookups import sorted_blocks
+from headwater.views.state.lookups.arrangements import Arrangements
+from headwater.views.state.lookups.sorted_blocks import StatePiece
 from headwater.views.state.trace import Trace
 
 ROWS = 1000
@@ -175,3 +181,47 @@ def test_an_older_pile_still_sees_what_it_saw(tmp_path: Path):
 
     assert names(after, [1]) == []
     assert names(before, [1]) == ["n1"]
+
+
+def test_a_lookup_does_not_wait_while_a_merged_run_is_sorted(tmp_path: Path):
+    reading, looked_up = threading.Event(), threading.Event()
+    rows, waited = users(range(ROWS)), list[bool]()
+
+    def read_late(fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+        reading.set()
+        waited.append(looked_up.wait(timeout=60))
+        yield from rows.select(fields.names).to_batches()
+
+    current = StatePiece("current", ROWS, lambda fields: iter(rows.select(fields.names).to_batches()))
+    merged = StatePiece("merged", ROWS, read_late)
+    arrangements = Arrangements(tmp_path, Files())
+    asked = rows.schema, ["id"], pa.table({"id": [7]}), ["name"]
+    arrangements.lookup([current], *asked)
+
+    with ThreadPoolExecutor() as pool:
+        sorting = pool.submit(arrangements.prepare, merged, rows.schema)
+        assert reading.wait(timeout=60)
+        found = arrangements.lookup([current], *asked)
+        arrangements.add(StatePiece("new", 1, lambda _: iter(())), users([ROWS]))
+        looked_up.set()
+        sorting.result()
+
+    assert waited == [True]
+    assert found.to_pylist() == arrangements.lookup([merged], *asked).to_pylist() == [{"name": "n7", "_weight": 1}]
+
+
+def test_a_piece_that_was_let_go_while_it_was_sorted_is_not_kept(tmp_path: Path):
+    rows, times_read = users(range(ROWS)), list[str]()
+
+    def read_and_forget(fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+        times_read.append("read")
+        arrangements.forget(["run"])
+        yield from rows.select(fields.names).to_batches()
+
+    run = StatePiece("run", ROWS, read_and_forget)
+    arrangements = Arrangements(tmp_path, Files())
+
+    answers = [arrangements.lookup([run], rows.schema, ["id"], pa.table({"id": [7]}), ["name"]) for _ in range(2)]
+
+    assert [answer.to_pylist() for answer in answers] == [[{"name": "n7", "_weight": 1}]] * 2
+    assert times_read == ["read", "read"]

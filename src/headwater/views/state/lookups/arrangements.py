@@ -5,7 +5,7 @@ a Spark job.
 Invariants: an arrangement is a cache of its pieces (runs, ranges of the log). Each piece is sorted into blocks of its
 own when a lookup first needs it; a block that is missing or does not match is made again. A small piece stays in
 memory, a larger one is one mapped file. A lookup answers with weighted rows, consolidated; rows of other keys may be
-among them, if their hashes meet, and none is missing.
+among them, if their hashes meet, and none is missing. While one thread sorts a piece, others look into the rest.
 Not here: how blocks are sorted, searched and stored (``sorted_blocks.py``); which pieces are current (``trace.py``).
 Read next: ``trace.py``.
 """
@@ -53,30 +53,46 @@ class Arrangement:
         self._known: tuple[set[str], pa.Schema, pa.Schema] | None = None
         self._files = files
         self._blocks: dict[str, Made] = {}
-        self._lock = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}  # of pieces that are being sorted: held by who sorts
+        self._lock = threading.Lock()  # never held while a piece is sorted: lookups in the others go on
 
     def blocks(self, piece: StatePiece, schema: pa.Schema) -> list[SortedBlock]:
         """The blocks of a piece with every column that was ever wanted; made when there are none."""
         with self._lock:
-            held = self._held(schema)
-            found = self._blocks.get(piece.name)
-            if found is None or not _holds(found[1], held):
-                found = self._opened(piece, held) or self._made(piece, piece.read(self._needed(schema)), held)
-                self._blocks[piece.name] = found
-            return found[0]
+            found = self._found(piece, schema)
+            if found is not None:
+                return found
+            making = self._making.setdefault(piece.name, threading.Lock())
+        with making:  # who else needs it meanwhile waits for it
+            with self._lock:
+                found, held = self._found(piece, schema), self._held(schema)
+            if found is not None:
+                return found
+            made = self._opened(piece, held) or self._made(piece, piece.read(self._needed(schema)), held)
+            with self._lock:
+                if self._making.get(piece.name) is making:  # else it was let go meanwhile
+                    self._blocks[piece.name] = made
+                    del self._making[piece.name]
+            return made[0]
 
     def add(self, piece: StatePiece, table: pa.Table) -> None:
         """Sort a piece whose rows are at hand."""
+        held = held_fields(self.wanted, table.schema)
+        batches = table.select(self._needed(table.schema).names).to_batches()
+        made = self._made(piece, batches, held)
         with self._lock:
-            held = held_fields(self.wanted, table.schema)
-            batches = table.select(self._needed(table.schema).names).to_batches()
-            self._blocks[piece.name] = self._made(piece, batches, held)
+            self._blocks[piece.name] = made
 
     def forget(self, names: Iterable[str]) -> None:
         """Let go of the blocks of some pieces; their files stay."""
         with self._lock:
             for name in names:
                 self._blocks.pop(name, None)
+                self._making.pop(name, None)
+
+    def _found(self, piece: StatePiece, schema: pa.Schema) -> list[SortedBlock] | None:
+        found = self._blocks.get(piece.name)
+        return found[0] if found is not None and _holds(found[1], self._held(schema)) else None
 
     def _held(self, schema: pa.Schema) -> pa.Schema:
         """The columns that were ever wanted; a lookup asks for them once for each piece."""
