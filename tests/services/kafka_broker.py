@@ -131,10 +131,18 @@ class KafkaBroker(LocalServer):
                 time.sleep(0.05)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Give a topic more partitions, and wait until clients are told of them."""
         from confluent_kafka.admin import NewPartitions
 
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(self._led(topic)) < partitions:
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def _led(self, topic: str) -> list[int]:
+        parts = self.admin.list_topics(topic, 30).topics[topic].partitions.values()
+        return [part.id for part in parts if part.leader >= 0]
 
     def exists(self, topic: str) -> bool:
         return topic in self.admin.list_topics(timeout=30).topics
@@ -143,15 +151,22 @@ class KafkaBroker(LocalServer):
         """Produce (key, value[, partition[, headers]]), each acknowledged."""
         from confluent_kafka import Producer
 
+        refused: list[Any] = []
+
+        def told(error: Any, _: Any) -> None:
+            if error is not None:
+                refused.append(error)
+
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 2, "log_level": 0, **settings})
         if "transactional.id" in settings:
             producer.init_transactions(30)
             producer.begin_transaction()
         for key, value, *more in messages:
             partition = more[0] if more and more[0] is not None else -1
-            producer.produce(topic, value, key, partition, headers=more[1] if len(more) > 1 else None)
+            producer.produce(topic, value, key, partition, told, headers=more[1] if len(more) > 1 else None)
             producer.poll(0)
         assert producer.flush(60) == 0
+        assert refused == []
         if "transactional.id" in settings:
             producer.commit_transaction(30)
 

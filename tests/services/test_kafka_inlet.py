@@ -9,11 +9,10 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ from headwater.log.home import Log
 from headwater.log.table import declare_table
 from headwater.log.topic import Topic
 from headwater.log_address import open_log
+from tests.app_process import running
 from tests.services.kafka_broker import PASSWORD, USER, KafkaBroker
 from tests.waiting import eventually
 
-SOURCE = Path(hw.__file__).parents[1]
 THOROUGH = int(os.environ.get("HEADWATER_THOROUGH", "1"))
 TRANSACTIONAL = {"transactional.id": "writer"}
 APP = """
@@ -275,12 +274,10 @@ def after_this_millisecond() -> dt.datetime:
 def test_partitions_that_come_later_are_read_from_their_beginning(
     kafka: KafkaBroker, source: str, orders: Topic
 ) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     kafka.send(source, numbered(1))
     with opened(orders, kafka, source, start="latest") as inlet:
         eventually(lambda: inlet.lag == 0, "begun")
-        kafka.admin.create_partitions([NewPartitions(source, 4)])[source].result(30)
+        kafka.grow(source, 4)
         kafka.send(source, [(key, value, 3) for key, value in numbered(2, 3)])
         settle(inlet, 2)
 
@@ -350,11 +347,16 @@ def test_a_broker_that_does_not_answer_is_a_problem_and_not_the_end(kafka: Kafka
     for servers, (given, expected) in wrong.items():
         declared = hw.inlets.Kafka(orders, servers, settings=given)
         with declared.open(orders.log, "shop") as inlet:
-            eventually(lambda inlet=inlet: inlet.problem, "the problem is told")
-            problem = inlet.problem or ""
+            problems: list[str] = []  # while it is tried again, a busy machine may tell of a time-out too
+
+            def told(inlet: KafkaInlet = inlet, expected: str = expected, problems: list[str] = problems) -> bool:
+                problems.append(inlet.problem or "")
+                return expected in problems[-1]
+
+            eventually(told, f"the problem is told: {expected}")
+            problem = problems[-1]
 
         assert problem.startswith(f"Kafka at {servers}")
-        assert expected in problem
         assert "hush" not in problem + repr(inlet) + repr(declared) + str(inlet.address)
 
 
@@ -439,18 +441,17 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(
         sender = threading.Thread(target=trade)
         sender.start()
         for _ in range(kills):
-            process = started(app)
-            grown = there() + chance.randrange(1, 1_200)
-            eventually(lambda grown=grown: there() >= min(grown, count), "rows of the next process")
-            process.kill()
-            process.wait()
+            with started(app):
+                grown = there() + chance.randrange(1, 1_200)
+                eventually(lambda grown=grown: there() >= min(grown, count), "rows of the next process")
         sender.join()
-        last = started(app)
-        assert last.stdout is not None
-        assert json.loads(last.stdout.readline())["inlet"] == "shop"  # now it heeds signals
-        eventually(lambda: there() >= count, "all rows")
-        last.send_signal(signal.SIGTERM)
-        told = [json.loads(line) for line in last.communicate(timeout=60)[0].splitlines()]
+        with started(app) as last:
+            assert last.stdout is not None
+            assert json.loads(last.stdout.readline())["inlet"] == "shop"  # now it heeds signals
+            eventually(lambda: there() >= count, "all rows")
+            last.send_signal(signal.SIGTERM)
+            told = [json.loads(line) for line in last.stdout]
+            last.wait(120)
         found = [row["order_id"] for row in topic.rows()]
 
     assert last.returncode == 0
@@ -459,10 +460,8 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(
     assert sorted(found) == list(range(count))
 
 
-def started(app: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "headwater.cli.main", "inlet", "run", str(app), "--json"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+def started(app: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    return running("headwater.cli.main", "inlet", "run", app, "--json")
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_followed_again(
@@ -473,14 +472,13 @@ def test_a_broker_that_is_killed_and_comes_back_is_followed_again(
         kafka.send(source, numbered(*range(200)))
         settle(inlet, 100)
         kafka.kill()
-        eventually(lambda: inlet.problem, "the inlet notices")
-        problem = inlet.problem
+        where = f"Kafka at {kafka.servers} does not answer"
+        eventually(lambda: (inlet.problem or "").startswith(where), f"the inlet notices; {inlet.problem}")
         kafka.start()
         kafka.send(source, numbered(*range(200, 400)))
         eventually(lambda: len(ids(orders)) >= 400, f"all rows; {inlet.counters} {inlet.problem}")
         eventually(lambda: inlet.problem is None, "the problem is over")
 
-    assert (problem or "").startswith(f"Kafka at {kafka.servers} does not answer")
     assert ids(orders) == list(range(400))
 
 

@@ -388,6 +388,36 @@ def test_offsets_that_retention_took_are_told(kafka: KafkaBroker, log: KafkaLog,
     other.close()
 
 
+def test_a_group_skips_nothing_in_silence_whether_it_is_gone_or_no_row(
+    kafka: KafkaBroker, log: KafkaLog, prefix: str
+) -> None:
+    topic = log.topic("t", "n INT", values="json")
+    kafka.send(f"{prefix}t", [(None, value) for value in (b'{"n":0}', b"none", b'{"n":2}', b'{"n":3}', b'{"n":4}')])
+
+    with topic.consumer("billing") as consumer:
+        first = consumer.poll(60)
+        assert first is not None
+        assert first.to_pylist() == [{"n": 0}]
+        for _ in range(2):
+            with pytest.raises(RowRefused, match=r"t\[0\]@1 is not a row") as refused:
+                consumer.poll(60)
+        consumer.commit()
+    assert "headwater group reset billing --topic t --partition 0 --to 2" in str(refused.value)
+    assert topic.group("billing").positions() == {0: 1}
+    topic.group("billing").reset({0: 2})
+    kafka.drop_before(f"{prefix}t", 4)
+    with topic.consumer("billing") as consumer:
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRange, match='offset 2 of group billing is before the start of topic "t"'):
+                consumer.poll(60)
+    topic.group("billing").reset("earliest")
+    with topic.consumer("billing") as consumer:
+        last = consumer.poll(60)
+
+    assert last is not None
+    assert last.to_pylist() == [{"n": 4}]
+
+
 def test_a_broker_that_goes_and_comes_back_loses_nothing(kafka: KafkaBroker, log: KafkaLog) -> None:
     topic = log.topic("t", "n INT", key="n", partitions=2)
     topic.append([{"n": 1}, {"n": 2}])

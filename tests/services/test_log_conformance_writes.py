@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -25,6 +23,7 @@ from headwater.log.commits.sequence_ranges import CHUNKS_PER_SEQUENCE
 from headwater.log.commits.stored_positions import PositionMoved
 from headwater.log.contract import EventLog
 from headwater.log.table import declare_table
+from tests.app_process import running
 from tests.services.logs import beside, log, name, rows_of
 from tests.services.producer_runner import ROWS
 
@@ -148,16 +147,14 @@ def test_a_position_moves_with_the_rows_and_only_from_where_it_was(log: EventLog
 
 def test_a_producer_that_is_killed_leaves_nothing_half_or_twice(log: EventLog, name: str) -> None:
     topic, chance, seen = log.topic(name, "batch BIGINT, row INT", partitions=2), random.Random(7), -1
-    command = [sys.executable, "-m", "tests.services.producer_runner", log.address, name, "importer"]
 
     for _ in range(3 * THOROUGH):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with running("tests.services.producer_runner", log.address, name, "importer") as process:
             assert process.stdout is not None
             began = process.stdout.readline()
             assert int(began.removeprefix("began ")) >= seen, "what was confirmed is there for the next one"
             for _ in range(chance.randrange(1, 6)):
                 seen = int(process.stdout.readline())
-            process.kill()
     last = topic.producer("importer").last_sequence
 
     assert last >= seen

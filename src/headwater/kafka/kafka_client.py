@@ -190,7 +190,9 @@ class KafkaFailure:
                 f"{where} cannot be reached by TLS: {text}", hint="Check security.protocol and ssl.ca.location."
             )
         if name in ("", "_ALL_BROKERS_DOWN", "_TRANSPORT", "_TIMED_OUT", "_RESOLVE"):
-            return self._raised(f"{where} does not answer: {text}", hint="Check that it runs. It is retried.")
+            # One that wants SASL or TLS hangs up on others, and librdkafka does not say so.
+            hint = "Check that it runs, and that security.protocol is what it wants. It is retried."
+            return self._raised(f"{where} does not answer: {text}", hint=hint)
         if name.endswith("_AUTHORIZATION_FAILED"):
             return self._raised(f"{where} does not allow {doing or 'this'}: {text}", hint="Give the user the right.")
         return self._raised(f"{where} failed{f' {doing}' if doing else ''}: {text}", hint="It is retried.")

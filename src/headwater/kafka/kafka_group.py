@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.clock import format_us
 from headwater.durations import Duration, to_seconds, to_timeout
-from headwater.errors import ClosedError, Fenced, InvalidDeclaration, NotOffered
-from headwater.kafka.kafka_client import RECONNECT_SECONDS, KafkaFailure, client, consumed
+from headwater.errors import ClosedError, Fenced, InvalidDeclaration, NotOffered, OffsetOutOfRange, RowRefused
+from headwater.kafka.kafka_client import RECONNECT_SECONDS, REQUEST_SECONDS_MAX, KafkaFailure, client, consumed
+from headwater.kafka.kafka_ranges import OUT_OF_RANGE
 from headwater.log.batch import Batch
 from headwater.log.contract import Capability, require
 from headwater.log.groups.groups import GroupDescription
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 10_000
 STEP_S = 0.1
+SAME_AGE_S = 1.0  # so long ago the topic was seen to be the one that is declared, at most
 NOT_OWNED = (
     "ILLEGAL_GENERATION",
     "UNKNOWN_MEMBER_ID",
@@ -76,18 +78,30 @@ class KafkaConsumer:
             group_id=topic.log.kafka_name(group),
             enable_auto_commit=False,
             isolation_level="read_committed",
-            auto_offset_reset=start,
+            auto_offset_reset="error",  # any other skips in silence what retention took
             session_timeout_ms=int(to_seconds(session_timeout, what="session_timeout") * 1000),
             fetch_wait_max_ms=50,
             **own,
         )
+        self._start = self._kafka.OFFSET_BEGINNING if start == "earliest" else self._kafka.OFFSET_END
         self._position: dict[int, int] = {}
+        self._out_of_range: dict[int, OffsetOutOfRange] = {}  # of partitions that cannot be read on
         self._closed = False
-        self._consumer.subscribe([topic.kafka_name], on_lost=self._gone, on_revoke=self._gone)
+        moved = {"on_assign": self._assigned, "on_lost": self._gone, "on_revoke": self._gone}
+        self._consumer.subscribe([topic.kafka_name], **moved)
+
+    def _assigned(self, consumer: Any, places: Any) -> None:
+        """Begin where the group is, and a partition of which it has read nothing at the declared start."""
+        found = consumer.committed(places, REQUEST_SECONDS_MAX)
+        for place in found:
+            if place.offset < 0:
+                place.offset = self._start
+        consumer.assign(found)
 
     def _gone(self, _: Any, places: Any) -> None:
         for place in places:
             self._position.pop(place.partition, None)
+            self._out_of_range.pop(place.partition, None)
 
     def poll(self, timeout: Duration | None = None) -> Batch | None:
         """The next batch of one of the owned partitions, or None after ``timeout`` (None: wait for ever)."""
@@ -95,6 +109,7 @@ class KafkaConsumer:
             raise ClosedError("this consumer was closed", hint="Make another one: topic.consumer(group).")
         if self.auto_commit:
             self.commit()
+        self.topic.log.check_same([self.topic], age=SAME_AGE_S)
         self._failure.forget()
         began, seconds = time.monotonic(), to_timeout(timeout)
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -103,6 +118,10 @@ class KafkaConsumer:
             first = self._consumer.poll(left)
             if first is not None and first.error() is None:
                 return self._batch(first)
+            if first is not None and first.error().name() in OUT_OF_RANGE:
+                self._out_of_range[first.partition()] = self._told_of(first.partition())
+            for error in self._out_of_range.values():
+                raise error
             if first is not None and not first.error().retriable():
                 raise self._failure.told(first.error(), doing=f'reading topic "{self.topic.name}"')
             if self._failure.hopeless and time.monotonic() - began > RECONNECT_SECONDS:
@@ -121,11 +140,44 @@ class KafkaConsumer:
                 others.setdefault(message.partition(), message.offset())
         for partition, offset in others.items():
             self._consumer.seek(self._kafka.TopicPartition(self.topic.kafka_name, partition, offset))
-        self._position[number] = messages[-1].offset() + 1
-        data = self.topic.values.batch(messages, number)
-        offsets = data.column("_offset").to_numpy()
+        whole = self._rows(number, messages)
+        self._position[number] = whole.next_offset
         names = self._columns if self._columns is not None else self.topic.stored_names
-        return Batch(self.topic.name, number, messages[0].offset(), self._position[number], data.select(names), offsets)
+        data = whole.data.select(names).replace_schema_metadata(None)
+        return Batch(self.topic.name, number, whole.first_offset, whole.next_offset, data, whole.offsets)
+
+    def _rows(self, number: int, messages: list[Any]) -> Batch:
+        """Messages as rows; of a message that is no row those before it, and it comes again: nothing is skipped."""
+        first = messages[0].offset()
+        try:
+            return self.topic.batch_of(number, first, messages)
+        except BaseException as error:
+            wrong = int(error.data["offset"]) if isinstance(error, RowRefused) else first
+            self._consumer.seek(self._kafka.TopicPartition(self.topic.kafka_name, number, wrong))
+            if wrong == first:
+                if isinstance(error, RowRefused):
+                    reset = f"headwater group reset {self.group} --topic {self.topic.name} --partition {number}"
+                    error.hint = f"{error.hint} To go on after it: {reset} --to {wrong + 1}"
+                raise
+        return self.topic.batch_of(number, first, [each for each in messages if each.offset() < wrong])
+
+    def _told_of(self, partition: int) -> OffsetOutOfRange:
+        group, topic = self.topic.group(self.group), self.topic
+        start, end = topic.start_offsets()[partition], topic.end_offsets()[partition]
+        position = self._position.get(partition, group.positions().get(partition, 0))
+        side = "after the end" if position > end else "before the start"
+        return OffsetOutOfRange(
+            f'offset {position} of group {self.group} is {side} of topic "{topic.name}" partition {partition}',
+            detail=f"The partition holds {start} up to, not including, {end}. Retention, or a deletion of records, "
+            "took what the group had not read.",
+            hint=f"Go on without it: headwater group reset {self.group} --topic {topic.name} --to earliest",
+            topic=topic.name,
+            group=self.group,
+            partition=partition,
+            offset=position,
+            start=start,
+            end=end,
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches for ever, until the consumer is closed."""

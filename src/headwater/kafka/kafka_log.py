@@ -225,11 +225,20 @@ class KafkaLog:
         self.declarations.delete(name)
         if facts is not None and number_of(facts.id) == topic.id:
             self.admin.delete(topic.kafka_name)
+            self._wait_until_gone(topic)
         self.known_writes.forget_topic(topic.id)
         topic.close()
         with self._lock:
             self._topics.pop(name, None)
             self._forget(name)
+
+    def _wait_until_gone(self, topic: KafkaTopic) -> None:
+        """Until the cluster shows it no more: a topic that is declared under its name is another one."""
+        deadline = time.monotonic() + SHOWN_SECONDS_MAX
+        while (facts := self.admin.find(topic.kafka_name)) is not None and number_of(facts.id) == topic.id:
+            if time.monotonic() > deadline:
+                raise Unavailable(f'Kafka has deleted topic "{topic.kafka_name}" and still shows it', hint="Try again.")
+            time.sleep(LOOK_S)
 
     def _forget(self, name: str) -> None:
         self._starts.pop(name, None)

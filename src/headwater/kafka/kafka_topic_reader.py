@@ -225,12 +225,12 @@ class KafkaTopicReader(DeclaredTopic):
         reader = self._taken()
         try:
             for messages in reader.read(number, start, end):
-                found = self._batch(number, start, messages)
+                found = self.batch_of(number, start, messages)
                 kept.append(found)
                 start = found.next_offset
                 yield found
             if start < end:
-                found = self._batch(number, start, [], end)
+                found = self.batch_of(number, start, [], end)
                 kept.append(found)
                 yield found
             if sum(each.data.nbytes for each in kept) <= self.log.place.kept_bytes:
@@ -241,7 +241,8 @@ class KafkaTopicReader(DeclaredTopic):
             with self._lock:
                 self._idle.append(reader)
 
-    def _batch(self, number: int, start: int, messages: Sequence[Any], stop: int | None = None) -> Batch:
+    def batch_of(self, number: int, start: int, messages: Sequence[Any], stop: int | None = None) -> Batch:
+        """Messages of one partition as rows, with every column; in a newer schema, if they have one."""
         try:
             data = self.values.batch(messages, number)
         except Exception:

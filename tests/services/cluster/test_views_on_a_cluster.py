@@ -18,6 +18,7 @@ from headwater.testing.spark_cluster import SparkCluster
 from tests.services.cluster.shop_files import write_shop
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.s3_server import S3Server
+from tests.waiting import eventually
 
 
 class SubmittedApp:
@@ -47,7 +48,7 @@ class SubmittedApp:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(how)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
 
 class ShopDriver:
@@ -89,7 +90,7 @@ class ShopDriver:
     def stop(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(120)
 
 
 class Shop:
@@ -150,7 +151,7 @@ def test_views_survive_the_loss_of_executors_and_workers(cluster: SparkCluster, 
         assert all(view["jobs"] for view in first["views"]), "no stage ran on the cluster"
         assert shop.seen() == shop.expected()
 
-        (lost,) = cluster.workers[1].executors()
+        lost, *_ = eventually(lambda: cluster.workers[1].executors(), "an executor of the second worker")
         ends = shop.change(1)
         os.kill(lost, signal.SIGKILL)
         cluster.workers[0].restart(immediate=True)
@@ -212,5 +213,5 @@ def test_a_master_that_is_not_there_is_one_sentence(tmp_path: Path):
 
     app = SubmittedApp(file, f"spark://127.0.0.1:{free_port()}", "--once", "--installed")
 
-    assert app.process.wait(60) == Unavailable.exit_status
+    assert app.process.wait(120) == Unavailable.exit_status
     assert json.loads(app.said())["message"].startswith("no Spark master answers at spark://127.0.0.1:")

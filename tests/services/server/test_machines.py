@@ -37,7 +37,7 @@ def place(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
         **CREDENTIALS,
         "SHARED_SHOP_SERVE": postgres.dsn,
         "SHARED_SHOP_LOG": f"kafka://{kafka.servers}?prefix={uuid.uuid4().hex[:8]}.",
-        "SHARED_SHOP_STATE": server.address("shop", settings="&lease_seconds=3"),
+        "SHARED_SHOP_STATE": server.address("shop", settings="&lease_seconds=8"),
         "SHARED_SHOP_SINK": str(folder / "sink.db"),
     }
     server.kill()
