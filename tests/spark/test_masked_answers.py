@@ -246,6 +246,65 @@ def test_the_matches_of_a_search_over_people_are_refused(people: People) -> None
     assert "marker" not in json.dumps(refused).lower()
 
 
+def test_a_search_over_masked_columns_is_not_stored_without_the_right(people: People) -> None:
+    """Put over columns that a key does not see, its matches would tell their values, one question after the other."""
+    app, server, keys = people
+    row = {"id": "guess", "query": "name:marker", "owner": None, "tags": [], "look_back": True}
+    ways: list[tuple[str, str, dict[str, Any]]] = [
+        ("PUT", "/v1/searches/watch/guess", {"query": row["query"], "look_back": True}),
+        ("POST", "/v1/topics/watch_searches/records", row),
+        ("POST", "/v1/tables/watch_searches/rows", row),
+        ("POST", "/v1/transactions", {"operations": [{"table": "watch_searches", "upsert": [row]}]}),
+        ("POST", "/v1/transactions", {"operations": [{"topic": "watch_searches", "append": [row]}]}),
+    ]
+    before = app.get_topic("watch_searches").end_offsets()
+
+    for who in ("without", "billing"):  # billing sees one column of three
+        for method, path, body in ways:
+            refused = server.http.request(method, path, json=body, headers={"authorization": f"Bearer {keys[who]}"})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden"), (path, refused.text)
+    assert app.get_topic("watch_searches").end_offsets() == before
+
+    for method, path, body in ways:
+        taken = server.http.request(method, path, json=body, headers={"authorization": f"Bearer {keys['with']}"})
+        assert taken.status_code == 200, (path, taken.text)
+    gone = server.http.delete("/v1/searches/watch/guess", headers={"authorization": f"Bearer {keys['without']}"})
+    assert gone.status_code == 200
+
+
+def test_a_claim_that_is_refused_names_its_masked_owner_to_keys_with_the_right_alone(people: People) -> None:
+    _, server, keys = people
+    taken, held = "/v1/claims/mails/marker-claim", {"owner": "somebody", "claim": "r-0"}
+    ways: list[tuple[str, dict[str, Any], str]] = [
+        (taken, {"owner": "somebody"}, "rejected"),
+        (f"{taken}/release", held, "rejected"),
+        (f"{taken}/release", {**held, "to": "another"}, "rejected"),
+        ("/v1/aggregates/mails/marker-claim/claim", {"owner": "somebody"}, "rejected"),
+    ]
+
+    for path, body, code in ways:
+        told = {}
+        for who in ("without", "with"):
+            answer = server.http.post(path, json=body, headers={"authorization": f"Bearer {keys[who]}"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, code), answer.text
+            told[who] = json.dumps(answer.json())
+        assert "marker" in told["with"].replace("marker-claim", ""), path
+        assert "marker" not in told["without"], path
+
+
+def test_a_request_id_of_somebody_else_does_not_tell_a_masked_claim(people: People) -> None:
+    _, server, keys = people
+    with_, without = (
+        {"authorization": f"Bearer {keys[who]}", "idempotency-key": "r-77"} for who in ("with", "without")
+    )
+    server.http.post("/v1/claims/mails/second", json={"owner": "marker"}, headers=with_)
+
+    for path in ("/v1/claims/mails/second", "/v1/aggregates/mails/second/claim"):
+        answers = [server.http.post(path, json={"owner": "x"}, headers=each) for each in (without, with_)]
+
+        assert [(each.status_code, "marker" in each.text) for each in answers] == [(409, False), (409, True)]
+
+
 def test_a_consumer_of_a_group_gets_masked_rows(people: People) -> None:
     _, server, keys = people
     said = {}

@@ -30,7 +30,8 @@ from headwater.searches.query_nodes import EVERY_TEXT
 from headwater.searches.text_analysis import TOKENIZERS
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-DAY = re.compile(r"\d{4}-\d\d-\d\d$")
+DAY = re.compile(r"\d{4}-\d\d-\d\d$", re.ASCII)
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?P<zone>Z|[+-]\d\d:\d\d)?)?$", re.ASCII)
 DAY_US = 86_400_000_000
 
 
@@ -179,8 +180,20 @@ def is_day(word: str) -> bool:
     return DAY.match(word) is not None
 
 
+def has_zone(word: str) -> bool:
+    """Whether a moment is written with its zone.
+
+    >>> has_zone("2026-01-31T10:00:00Z"), has_zone("2026-01-31T10:00:00"), has_zone("2026-01-31")
+    (True, False, False)
+    """
+    found = MOMENT.match(word)
+    return found is not None and found["zone"] is not None
+
+
 def _day(column: SearchColumn, word: str) -> int:
     try:
+        if not is_day(word):  # Python knows more forms than Spark does
+            raise ValueError
         return (dt.date.fromisoformat(word) - EPOCH.date()).days
     except ValueError:
         raise NotAValue(f"{column.name} is {column.type}: a day is written 2026-01-31") from None
@@ -188,6 +201,8 @@ def _day(column: SearchColumn, word: str) -> int:
 
 def _moment(column: SearchColumn, word: str) -> int:
     try:
+        if MOMENT.match(word) is None:
+            raise ValueError
         moment = dt.datetime.fromisoformat(word)
     except ValueError:
         form = "2026-01-31, or 2026-01-31T10:30:00Z"

@@ -12,21 +12,35 @@ Read next: ``query_nodes.py``; ``docs/searches.md``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from headwater.hints import suggestion
 from headwater.searches.query_nodes import All, Between, Equals, IsNull, Node, Not, Some, StartsWith, all_of, any_of
 from headwater.searches.query_parser import DEPTH_MAX, refuse
-from headwater.searches.search_columns import NotAValue, SearchColumn, SearchColumns, ValueKind, bound_of, value_of
+from headwater.searches.search_columns import (
+    NotAValue,
+    SearchColumn,
+    SearchColumns,
+    ValueKind,
+    bound_of,
+    has_zone,
+    is_day,
+    value_of,
+)
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
-    |(?P<text>'(?:[^'\\]|\\.|'')*')
+    |(?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\[\s\S]|'')*'|"(?:[^"\\]|\\[\s\S]|"")*")
     |(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)
     |(?P<sign><=>|<>|!=|<=|>=|==|=|<|>|\(|\)|,|-|\+|\*|/|%|\.|\|\||\[|\]))""",
     re.VERBOSE,
 )
+# As Spark reads a text between quotes: \n and its like, a code point in octal or hexadecimal digits, a quote twice.
+ESCAPE = re.compile(r"""\\([01][0-7]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[\s\S])|''|\"\"""")
+CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+LONELY = re.compile("[\ud800-\udfff]")  # half of a character, which Spark shows as a question mark
+DIGITS_MAX = 38  # of a number without an exponent, which is a DECIMAL
 KEYWORDS = {"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "LIKE", "TRUE", "FALSE", "DATE", "TIMESTAMP"}
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 NEVER: Node = Some()
@@ -50,6 +64,7 @@ class Literal:
     text: str | None
     kind: str  # number, text, boolean, null
     token: PredicateToken
+    typed: str | None = None  # DATE or TIMESTAMP, where it is written before the text
 
 
 def parse_predicate(query: str, start: int, columns: SearchColumns) -> Node:
@@ -78,8 +93,9 @@ class _Predicate:
             match = TOKEN.match(self.query, at)
             if match is None:
                 place = at + len(self.query[at:]) - len(self.query[at:].lstrip())
-                what = "the quotation mark is not closed" if self.query[place] == "'" else "this is not SQL"
-                refuse(self.query, (place, end if self.query[place] == "'" else place + 1), what)
+                is_open = self.query[place] in "'\""
+                what = "the quotation mark is not closed" if is_open else "this is not SQL"
+                refuse(self.query, (place, end if is_open else place + 1), what)
             kind = str(match.lastgroup)
             word = match[kind]
             if kind == "name" and word.upper() in KEYWORDS:
@@ -235,10 +251,12 @@ class _Predicate:
         if minus:
             self.fail(token, "a number was expected behind -", ELSEWHERE)
         if token.kind == "text":
-            body = re.sub(r"\\(.)|''", lambda match: match[1] or "'", token.text[1:-1])
-            return Literal(body, "text", token)
+            try:
+                return Literal(text_of(token.text), "text", token)
+            except ValueError:
+                self.fail(token, "there is no character of this number", "The last one is \\U0010FFFF.")
         if token.text in ("DATE", "TIMESTAMP") and self.next.kind == "text":
-            return self.literal()
+            return replace(self.literal(), typed=token.text)
         if token.text in ("TRUE", "FALSE"):
             return Literal(token.text, "boolean", token)
         if token.text == "NULL":
@@ -260,10 +278,28 @@ class _Predicate:
         if not fits:
             wanted = "a text in quotes" if as_text else "TRUE or FALSE" if kind is ValueKind.BOOLEAN else "a number"
             self.fail(literal.token, f"{column.name} is {column.type}: {wanted} was expected")
+        self._check_form(column, literal)
         try:
             return bound_of(column, literal.text) if bound else value_of(column, literal.text)
         except NotAValue as error:
             self.fail(literal.token, str(error))
+
+    def _check_form(self, column: SearchColumn, literal: Literal) -> None:
+        """Refuse what Spark would compare as another type than the column's."""
+        assert literal.text is not None
+        if literal.typed is not None and column.kind is ValueKind.STRING:
+            self.fail(literal.token, f"{column.name} is {column.type}: a text was expected, not a {literal.typed}")
+        if literal.typed == "DATE" and not is_day(literal.text):
+            self.fail(literal.token, "a DATE is a day, written 2026-01-31")
+        if column.type == "TIMESTAMP_NTZ" and literal.typed is None and has_zone(literal.text):
+            self.fail(literal.token, f"{column.name} is {column.type}: it has no zone", "Leave the zone out.")
+        if column.kind in (ValueKind.WHOLE, ValueKind.DECIMAL) and "e" in literal.text.lower():
+            hint = "Write it without: with an exponent it is a DOUBLE, and the column would be rounded."
+            self.fail(literal.token, f"{column.name} is {column.type}: a number without an exponent was expected", hint)
+        if literal.kind == "number" and "e" not in literal.text.lower():
+            digits = literal.text.lstrip("-0").replace(".", "")
+            if len(digits) > DIGITS_MAX:
+                self.fail(literal.token, f"a number has at most {DIGITS_MAX} digits")
 
     def compared(self, column: SearchColumn, sign: str, literal: Literal, *, negated: bool) -> Node:
         name = column.name
@@ -305,15 +341,49 @@ class _Predicate:
             return NEVER
         if literal.kind != "text":
             self.fail(literal.token, "a text in quotes was expected behind LIKE")
-        start, many, rest = literal.text.partition("%")
-        if rest or "_" in start:
-            hint = "LIKE 'abc%' is looked for. " + ELSEWHERE
-            self.fail(literal.token, "only the beginning of a text is compared by LIKE", hint)
+        start, many = self.beginning(literal)
         found: Node = StartsWith(column.name, start) if many else Equals(column.name, start)
         return all_of([Not(IsNull(column.name)), Not(found)]) if negated else found
 
+    def beginning(self, literal: Literal) -> tuple[str, bool]:
+        """What a text that is LIKE this begins with, and whether more may follow."""
+        rest, start = str(literal.text), ""
+        while rest and rest[0] not in "%_":
+            escaped = rest[0] == "\\"
+            if escaped and rest[1:2] not in ("%", "_", "\\"):
+                self.fail(
+                    literal.token, "behind \\ LIKE takes %, _ or another \\", "Write \\\\\\\\ for one that is compared."
+                )
+            start, rest = start + rest[escaped], rest[1 + escaped :]
+        if rest.strip("%"):
+            hint = "LIKE 'abc%' is looked for. " + ELSEWHERE
+            self.fail(literal.token, "only the beginning of a text is compared by LIKE", hint)
+        return start, bool(rest)
+
 
 EXAMPLE = "For example: sql: country = 'DE' AND price BETWEEN 10 AND 20."
+
+
+def text_of(quoted: str) -> str:
+    r"""What a text between quotes says, as Spark reads it. ``ValueError`` where it names no character.
+
+    >>> text_of("'it''s'"), text_of(r"'it\'s'"), text_of(r"'\u00e9\n'"), text_of(r"r'\n'")
+    ("it's", "it's", 'é\n', '\\n')
+    """
+    if quoted[0] in "rR":
+        return quoted[2:-1]
+    quote, body = quoted[0], quoted[1:-1]
+
+    def read(match: re.Match[str]) -> str:
+        said = match[1]
+        if said is None:
+            return quote if match[0][0] == quote else match[0]
+        if said[0] in "uU" and len(said) > 1:
+            return chr(int(said[1:], 16))
+        return chr(int(said, 8)) if len(said) == 3 else CONTROLS.get(said, said)
+
+    pairs = ESCAPE.sub(read, body).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return LONELY.sub("?", pairs)
 
 
 def _other(name: str, values: list[Any]) -> Node:

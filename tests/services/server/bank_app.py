@@ -43,6 +43,10 @@ class Account:
     @command
     def leave(self) -> None:
         print("a command prints this")
+        os._exit(7)
+
+    @command
+    def quit(self) -> None:
         sys.exit(7)
 
     @command

@@ -23,8 +23,13 @@ import pyarrow as pa
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+<<<<<<< HEAD
 from headwater.errors import Forbidden
 from headwater.log.maintenance.audit_trail import AUDIT_TOPIC, is_of_trail
+=======
+from headwater.errors import Forbidden, HeadwaterError
+from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
+>>>>>>> decide
 from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.schema.personal_columns import Mask
 from headwater.server.http.keys import Holder, Keys
@@ -156,6 +161,33 @@ class MaskedAnswers:
             self.audit.behind(holder, found, what)
         else:
             self.audit.shown(holder, relation, None, None, what)
+
+    def check_searches(self, holder: Holder, topic: str) -> None:
+        """Refuse to write stored searches over what is masked for a key: their matches would tell the values."""
+        if self.concern(holder):
+            for searches in self._app.stored_searches.values():
+                if searches.table.name == topic:
+                    self.check_shown(holder, searches.over, "what stored searches match")
+
+    def told(self, holder: Holder, topic: str, error: HeadwaterError) -> HeadwaterError:
+        """Why a command was refused, as a key may know it: of a topic that is masked for it nothing."""
+        if self.may_show(holder, topic, "why a command was refused"):
+            return error
+        return type(error)(
+            f'"{topic}" refuses it',
+            detail=f'Why is not told: "{topic}" has columns that are masked for key "{holder.name}".',
+            hint=_hint(None),
+        )
+
+    def may_show(self, holder: Holder, relation: str, what: str) -> bool:
+        """Whether a key sees all of a topic or view; then it is on record that it was shown."""
+        if not self.concern(holder):
+            return True
+        try:
+            self.check_shown(holder, relation, what)
+        except Forbidden:
+            return False
+        return True
 
     def topic_shown(self, *suffixes: str) -> Callable[[HTTPConnection], Awaitable[None]]:
         """A route's dependency: the key sees all of the topics whose name is in the path, with these endings."""

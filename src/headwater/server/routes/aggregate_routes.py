@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response
 
-from headwater.errors import Misuse
+from headwater.errors import Misuse, Rejected, RequestConflict
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import Caller, needs
+from headwater.server.http.masked_answers import Reader
 from headwater.server.http.renderings import JSON, Rendered
 from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows
 
@@ -115,6 +116,7 @@ def router(state: ServerState) -> APIRouter:
         request: Request,
         said: SaidOfRows,
         caller: Caller,
+        writer: Reader,
         idempotency_key: IdempotencyKey = None,
         if_match: IfMatch = None,
         expected: Expected = None,
@@ -133,7 +135,12 @@ def router(state: ServerState) -> APIRouter:
             "expected": _expected(if_match, expected),
             "metadata": asdict(said),
         }
-        return _answer(await state.commands.send(name, id, caller, question))
+        try:
+            return _answer(await state.commands.send(name, id, caller, question))
+        except (Rejected, RequestConflict) as error:
+            if isinstance(error, Rejected) and name not in state.app.claimed:
+                raise  # what it says is the app's own words
+            raise await state.read(state.masked.told, writer, name, error) from None
 
     @routes.post("/v1/aggregates/{name}/{id}/tentative/{version}/{how}", dependencies=sends)
     async def settle(

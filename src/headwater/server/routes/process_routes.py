@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from headwater.errors import Misuse, TimedOut
+from headwater.errors import Misuse, Rejected, RequestConflict, TimedOut
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
+from headwater.server.http.keys import Holder
+from headwater.server.http.masked_answers import Reader
 from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows
 
 if TYPE_CHECKING:
@@ -69,6 +72,12 @@ def router(state: ServerState) -> APIRouter:
 
 
 def _claims(routes: APIRouter, state: ServerState, sends: Any, looks: Any) -> None:
+    async def decided(writer: Holder, name: str, decide: Callable[[], Any]) -> Any:
+        try:
+            return await state.write(decide)
+        except (Rejected, RequestConflict) as error:
+            raise await state.read(state.masked.told, writer, name, error) from None
+
     @routes.get("/v1/claims/{name}/{value}", dependencies=looks)
     async def owner(name: str, value: str) -> Any:
         """Who has a value; ``owner`` is null when nobody does."""
@@ -78,33 +87,52 @@ def _claims(routes: APIRouter, state: ServerState, sends: Any, looks: Any) -> No
 
     @routes.post("/v1/claims/{name}/{value}", dependencies=sends)
     async def claim(
-        name: str, value: str, asked: ClaimOwner, said: SaidOfRows, idempotency_key: IdempotencyKey = None
+        name: str,
+        value: str,
+        asked: ClaimOwner,
+        said: SaidOfRows,
+        writer: Reader,
+        idempotency_key: IdempotencyKey = None,
     ) -> Any:
-        """Claim a value; 422 with the owner in the data when it is taken. ``Idempotency-Key`` is the claim's id."""
+        """Claim a value; 422 with the owner in the data when it is taken. ``Idempotency-Key`` is the claim's id.
+
+        Of claims that are masked for the key neither the owner nor the reason is told.
+        """
         claims = state.app.get_claims(name)
         metadata = None if said.empty else said
-        made = await state.write(
-            lambda: claims.claim(value, owner=asked.owner, request_id=idempotency_key, metadata=metadata)
+        made = await decided(
+            writer, name, lambda: claims.claim(value, owner=asked.owner, request_id=idempotency_key, metadata=metadata)
         )
         return plain_answer(made.to_dict())
 
     @routes.post("/v1/claims/{name}/{value}/release", dependencies=sends)
-    async def release(name: str, value: str, asked: HeldClaim, idempotency_key: IdempotencyKey = None) -> Any:
+    async def release(
+        name: str, value: str, asked: HeldClaim, writer: Reader, idempotency_key: IdempotencyKey = None
+    ) -> Any:
         """Give a value up, or with ``to`` to another owner; 422 when it is not this owner's and this claim."""
         claims = state.app.get_claims(name)
         if asked.to is None:
-            await state.write(
-                lambda: claims.release(value, owner=asked.owner, claim=asked.claim, request_id=idempotency_key)
+            await decided(
+                writer,
+                name,
+                lambda: claims.release(value, owner=asked.owner, claim=asked.claim, request_id=idempotency_key),
             )
             return plain_answer({"value": value, "released": True})
         to = asked.to
-        made = await state.write(
-            lambda: claims.transfer(value, to=to, owner=asked.owner, claim=asked.claim, request_id=idempotency_key)
+        made = await decided(
+            writer,
+            name,
+            lambda: claims.transfer(value, to=to, owner=asked.owner, claim=asked.claim, request_id=idempotency_key),
         )
         return plain_answer(made.to_dict())
 
 
 def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any, shown: Any) -> None:
+    async def standing(writer: Holder, name: str, found: dict[str, Any]) -> dict[str, Any]:
+        """How a request stands; where the process is masked for the key, no more than its status."""
+        shown = await state.read(state.masked.may_show, writer, name, "how requests stand")
+        return found if shown else {key: found[key] for key in ("process", "request_id", "status")}
+
     @routes.get("/v1/processes", dependencies=looks)
     async def processes() -> Any:
         """The processes of the app, with the requests that are open, and where each was declared."""
@@ -135,7 +163,12 @@ def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any, sh
 
     @routes.post("/v1/processes/{name}", dependencies=sends, openapi_extra=BODY)
     async def make(
-        name: str, request: Request, said: SaidOfRows, idempotency_key: IdempotencyKey = None, wait: Wait = 0
+        name: str,
+        request: Request,
+        said: SaidOfRows,
+        writer: Reader,
+        idempotency_key: IdempotencyKey = None,
+        wait: Wait = 0,
     ) -> Any:
         """Make a request; answers its id and how it stands, after ``wait`` seconds at most."""
         process = state.app.get_process(name)
@@ -143,7 +176,7 @@ def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any, sh
         handle = await state.write(
             lambda: process.request(process.from_json(data), request_id=idempotency_key, metadata=metadata)
         )
-        found = await _ended(state, process, handle.request_id, wait)
+        found = await standing(writer, name, await _ended(state, process, handle.request_id, wait))
         return plain_answer({**found, "token": str(handle.token), "repeated": handle.repeated})
 
     @routes.get("/v1/processes/{name}/{id}", dependencies=[*looks, shown])
@@ -152,10 +185,10 @@ def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any, sh
         return plain_answer(await _ended(state, state.app.get_process(name), id, wait))
 
     @routes.post("/v1/processes/{name}/{id}/retry", dependencies=sends)
-    async def retry(name: str, id: str) -> Any:
+    async def retry(name: str, id: str, writer: Reader) -> Any:
         """Let a stuck request be tried again."""
         found = await state.write(state.app.get_process(name).retry, id)
-        return plain_answer(found.to_dict())
+        return plain_answer(await standing(writer, name, found.to_dict()))
 
 
 def _services(routes: APIRouter, state: ServerState, sends: Any, looks: Any) -> None:

@@ -108,10 +108,14 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.put("/v1/searches/{name}/{id}", dependencies=writes)
     async def put(
-        name: str, id: str, asked: SearchBody, said: SaidOfRows, idempotency_key: IdempotencyKey = None
+        name: str, id: str, asked: SearchBody, said: SaidOfRows, reader: Reader, idempotency_key: IdempotencyKey = None
     ) -> Any:
-        """Store a search, or another query under its id. ``cost`` says what it costs beyond the ordinary."""
+        """Store a search, or another query under its id. ``cost`` says what it costs beyond the ordinary.
+
+        403 where the documents have columns that are masked for the key: what matches would tell their values.
+        """
         searches, metadata = state.app.get_searches(name), None if said.empty else said
+        await state.read(state.masked.check_searches, reader, searches.table.name)
         made = await state.write(
             lambda: searches.put(id, **asked.model_dump(), request_id=idempotency_key, metadata=metadata)
         )

@@ -28,6 +28,7 @@ from headwater.log.token import Token
 from headwater.log.topic_reader import Place, offsets_for
 from headwater.server.http.answers import plain_answer, table_answer
 from headwater.server.http.guard import needs
+from headwater.server.http.keys import Holder
 from headwater.server.http.masked_answers import Reader
 from headwater.server.http.request_bodies import rows_of
 from headwater.server.status.app_graph import is_system
@@ -96,6 +97,7 @@ def router(state: ServerState) -> APIRouter:
         topic: str,
         request: Request,
         said: SaidOfRows,
+        writer: Reader,
         headwater_producer: Annotated[str | None, Header(max_length=200)] = None,
         headwater_sequence: Annotated[int | None, Header(ge=0, lt=1 << 46)] = None,
         headwater_after: Annotated[str | None, Header(max_length=10_000)] = None,
@@ -110,7 +112,7 @@ def router(state: ServerState) -> APIRouter:
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = writable(state, topic)
+            found = writable(state, topic, writer)
             rows = rows_of(
                 body, kind, clock_correction.input_schema(found.schema, found.settings), not_null=not_null(found)
             )
@@ -160,6 +162,7 @@ def router(state: ServerState) -> APIRouter:
         table: str,
         request: Request,
         said: SaidOfRows,
+        writer: Reader,
         idempotency_key: IdempotencyKey = None,
         if_version: Annotated[int | None, Query(ge=0)] = None,
     ) -> Any:
@@ -170,7 +173,7 @@ def router(state: ServerState) -> APIRouter:
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = Table(writable(state, table))
+            found = Table(writable(state, table, writer))
             topic = found.topic
             if found.is_multiset:
                 added = rows_of(body, kind, found.schema)
@@ -183,12 +186,14 @@ def router(state: ServerState) -> APIRouter:
         return await _appended(state, body, ready)
 
     @routes.post("/v1/tables/{table}/delete", dependencies=produces, openapi_extra=ROW_BODY)
-    async def delete(table: str, request: Request, said: SaidOfRows, idempotency_key: IdempotencyKey = None) -> Any:
+    async def delete(
+        table: str, request: Request, said: SaidOfRows, writer: Reader, idempotency_key: IdempotencyKey = None
+    ) -> Any:
         """Take rows away: rows with at least the key; without a key whole rows."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = Table(writable(state, table))
+            found = Table(writable(state, table, writer))
             fields = [field.with_nullable(True) for field in found.schema]
             rows = rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key))
             return found.topic, lambda: found.delete(rows, request_id=idempotency_key, metadata=said)
@@ -214,8 +219,10 @@ def not_null(topic: EventTopic) -> frozenset[str]:
     return frozenset({*settings.routed_by, *([event_time] if event_time else [])})
 
 
-def writable(state: ServerState, name: str) -> EventTopic:
+def writable(state: ServerState, name: str, writer: Holder) -> EventTopic:
+    """A topic that a key may write to."""
     topic = state.log.get_topic(name)
+    state.masked.check_searches(writer, name)
     if is_system(name):
         raise Forbidden(f'"{name}" is written by Headwater itself', hint="Append to a topic of yours.", topic=name)
     if topic.settings.captured_by is not None:

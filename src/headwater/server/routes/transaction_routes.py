@@ -20,6 +20,8 @@ from headwater.log.schema.json_lines import json_rows
 from headwater.log.table import Table
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import check_name_of, needs
+from headwater.server.http.keys import Holder
+from headwater.server.http.masked_answers import Reader
 from headwater.server.routes.group_routes import Offsets, offsets_of, owner_of
 from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows, expected_of, not_null, writable
 
@@ -64,7 +66,7 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.post("/v1/transactions", dependencies=[Depends(needs("produce", about="own"))])
     async def transact(
-        asked: Operations, said: SaidOfRows, request: Request, idempotency_key: IdempotencyKey = None
+        asked: Operations, said: SaidOfRows, request: Request, writer: Reader, idempotency_key: IdempotencyKey = None
     ) -> Any:
         """Write rows of several topics and tables and commit offsets, all or none; answers the token of the rows.
 
@@ -72,31 +74,33 @@ def router(state: ServerState) -> APIRouter:
         """
         for operation in asked.operations:
             if operation.consumer is None:
-                check_name_of(request.scope["state"]["holder"], operation.topic or operation.table)
-        token = await state.write(_written, state, asked, idempotency_key, said, owner_of(request))
+                check_name_of(writer, operation.topic or operation.table)
+        token = await state.write(_written, state, asked, idempotency_key, said, owner_of(request), writer)
         return plain_answer({"token": str(token), "repeated": token.repeated})
 
     return routes
 
 
-def _written(state: ServerState, asked: Operations, request_id: str | None, said: Metadata, owner: str) -> Token:
+def _written(
+    state: ServerState, asked: Operations, request_id: str | None, said: Metadata, owner: str, writer: Holder
+) -> Token:
     with state.log.transaction(request_id=request_id, metadata=said) as t:
         for place, operation in enumerate(asked.operations):
             try:
-                _add(state, t, operation, owner)
+                _add(state, t, operation, owner, writer)
             except HeadwaterError as error:
                 error.message = f"operation {place} (counted from 0): {error.message}"
                 raise
     return t.token
 
 
-def _add(state: ServerState, t: EventTransaction, asked: Operation, owner: str) -> None:
+def _add(state: ServerState, t: EventTransaction, asked: Operation, owner: str, writer: Holder) -> None:
     name, kind = _kind(asked)
     if kind == "commit":
         assert asked.commit is not None
         t.commit(state.consumers.find(name, owner).consumer, offsets_of(asked.commit))
         return
-    topic = writable(state, name)
+    topic = writable(state, name, writer)
     rows = getattr(asked, kind)
     if kind == "append":
         schema = clock_correction.input_schema(topic.schema, topic.settings)
