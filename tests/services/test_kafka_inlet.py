@@ -462,7 +462,7 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(
 def started(app: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "headwater.cli.main", "inlet", "run", str(app), "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environment)
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_followed_again(

@@ -159,7 +159,7 @@ def test_a_home_forwards_when_it_is_online(kafka: KafkaBroker, address: str, tmp
 
         take_readings(50)
         with subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
         ) as forwarding:
             assert forwarding.stderr is not None
             eventually(lambda: len(there()) == 1_000, "what was written before")

@@ -208,6 +208,7 @@ def test_killed_anywhere_the_views_go_on_exactly_once(address: str, tmp_path: Pa
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
+            errors="replace",
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         ) as running:
             assert running.stdout is not None
