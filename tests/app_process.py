@@ -28,6 +28,7 @@ def running(module: str, *words: object, **streams: Any) -> Iterator[subprocess.
     child = subprocess.Popen(
         [sys.executable, "-m", module, *map(str, words)],
         text=True,
+        errors="replace",
         env={**os.environ, **SHORT_LIVED, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
         cwd=ROOT,
         start_new_session=True,

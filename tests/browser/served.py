@@ -62,18 +62,19 @@ class Served:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                errors="replace",
                 preexec_fn=die_with_parent,
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, self._errors.read_text()
+        assert line, self._errors.read_text(errors="replace")
         self.address: str = json.loads(line)["address"]
         self._port = int(self.address.rpartition(":")[2])
 
     def stop(self) -> None:
         """SIGTERM, and wait for its end."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(PATIENCE_S) == 0, self._errors.read_text()
+        assert self._process.wait(PATIENCE_S) == 0, self._errors.read_text(errors="replace")
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -87,7 +88,7 @@ class Served:
 
     def _why(self) -> str:
         log = self.home / "views" / "shop" / "engine.log"
-        return f"{self.get('/v1/status')['engine']}\n{log.read_text()[-4000:] if log.exists() else ''}"
+        return f"{self.get('/v1/status')['engine']}\n{log.read_text(errors='replace')[-4000:] if log.exists() else ''}"
 
 
 def chromium() -> str | None:

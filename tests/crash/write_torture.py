@@ -143,7 +143,11 @@ class Victim:
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.crash.write_torture", "--role", self.role, str(self.home)]
         self.process = subprocess.Popen(
-            [*command, "--number", str(self.number)], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*command, "--number", str(self.number)],
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
         )
 
     def wait_ready(self) -> None:

@@ -212,7 +212,7 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(rabbit: RabbitMQ, queu
 def started(app: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "headwater.cli.main", "inlet", "run", str(app), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environment)
 
 
 def test_rows_are_published_once_confirmed_with_ids_that_stay(rabbit: RabbitMQ, queue: str, log: Log) -> None:

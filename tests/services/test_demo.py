@@ -36,6 +36,7 @@ def start(temporary: Path, *words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         env={**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(temporary), "PYSPARK_PYTHON": sys.executable},
         preexec_fn=take_interrupts,
     )

@@ -80,7 +80,9 @@ def run(home: Path, *, temporary: Path, spark: Path | None = None) -> tuple[int,
         "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={temporary}",
     }
     words = [sys.executable, "-c", APP, str(home)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=300
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -127,6 +129,7 @@ def test_an_app_does_not_start_where_something_of_it_would_be_on_a_plain_disk(
         env={**os.environ, "HEADWATER_HOME_ENCRYPTION": "required"},
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
     )
     assert (told.returncode, f"the home {plain} is on no encrypted" in told.stderr) == (2, True), told.stderr

@@ -43,12 +43,17 @@ def command(*words: str) -> list[str]:
 
 
 def sync(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, errors="replace", timeout=200)
 
 
 def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command(*words, "--json"), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*words, "--json"),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
 
 

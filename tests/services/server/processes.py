@@ -71,11 +71,16 @@ class ServerProcess:
         }
         self.errors = open(self.home.parent / "server.err", "ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [*command, *self.arguments], env=environment, stdout=subprocess.PIPE, stderr=self.errors, text=True
+            [*command, *self.arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            errors="replace",
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, (self.home.parent / "server.err").read_text()
+        assert line, (self.home.parent / "server.err").read_text(errors="replace")
         self.address = json.loads(line)["address"]
         self._port = int(self.address.rpartition(":")[2])
         self.http = httpx.Client(base_url=self.address, timeout=PATIENCE_S, verify=self._trusts)
@@ -85,7 +90,7 @@ class ServerProcess:
         self.http.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(PATIENCE_S) == 0, (self.home.parent / "server.err").read_text()
+        assert self.process.wait(PATIENCE_S) == 0, (self.home.parent / "server.err").read_text(errors="replace")
         self._close()
 
     def kill(self) -> None:

@@ -198,6 +198,7 @@ def test_sending_needs_the_scope_produce_and_looking_the_scope_query(tmp_path: P
             [*(sys.executable, "-m", "headwater.cli.main", "key", "add"), scope, "--scope", scope, "--key-file", keys],
             capture_output=True,
             text=True,
+            errors="replace",
             check=True,
         ).stdout.split()[-1]
         for scope in ("produce", "query")

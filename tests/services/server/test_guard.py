@@ -108,6 +108,41 @@ def test_what_shows_nothing_needs_no_key(guarded: tuple[ServerProcess, dict[str,
         assert server.http.get(path).status_code in (200, 503), path
 
 
+def test_a_subscription_ends_with_its_key_before_another_row_is_shown(
+    guarded: tuple[ServerProcess, dict[str, str], Log],
+) -> None:
+    server, made, log = guarded
+    keys = Keys(log.home.parent / "keys.json")
+    gone, changed = keys.add("gone", ["query"]), keys.add("changed", ["query"])
+    path, ticks = "/v1/views/revenue/subscribe", HandTicks(log)
+    ticks.commit({"DE": 1})
+    to = f"ws{server.address.removeprefix('http')}{path}"
+    with (
+        server.http.stream("GET", path, headers=bearer(gone)) as removed,
+        connect(to, additional_headers=bearer(changed)) as socket,
+        connect(to, additional_headers=bearer(made["query"])) as kept,
+    ):
+        lines = removed.iter_lines()
+        while not next(lines).startswith("data: "):
+            pass
+        assert (
+            json.loads(socket.recv(60))["rows"] == json.loads(kept.recv(60))["rows"] == [{"country": "DE", "total": 1}]
+        )
+
+        keys.remove("gone")
+        keys.remove("changed")
+        keys.add("changed", ["consume"])
+        ticks.commit({"SECRET": 7})
+
+        assert "SECRET" in str(kept.recv(60))
+        assert "SECRET" not in "".join(lines)
+        with pytest.raises(websockets.exceptions.ConnectionClosedError) as closed:
+            socket.recv(60)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401
+    ticks.close()
+
+
 def test_a_key_that_is_removed_is_refused_from_the_next_request_on(
     guarded: tuple[ServerProcess, dict[str, str], Log],
 ) -> None:

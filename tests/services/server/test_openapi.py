@@ -57,11 +57,11 @@ def schemathesis(address: str, folder: Path, consumer: str) -> subprocess.Comple
         "7",
         "--no-color",
         "--workers",
-        "2",
+        "1",  # in two threads ast.parse of Python 3.11 fails now and then
         "--suppress-health-check",
         "all",
     ]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=900)
 
 
 def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_no_request_that_the_schema_allows_or_forbids_is_an_unexpected_error(tmp
         run = schemathesis(server.address, tmp_path, joined["consumer"])
 
         assert run.returncode == 0, (
-            run.stdout[-6000:] + run.stderr[-2000:] + (tmp_path / "server.err").read_text()[-3000:]
+            run.stdout[-6000:] + run.stderr[-2000:] + (tmp_path / "server.err").read_text(errors="replace")[-3000:]
         )
         made = log.catalog.read("SELECT seq FROM sqlite_sequence WHERE name = 'groups'")
         assert made[0]["seq"] > 1, "some of it was let in; a group may have been deleted since"
         server.stop()
-        assert "Traceback" not in (tmp_path / "server.err").read_text()
+        assert "Traceback" not in (tmp_path / "server.err").read_text(errors="replace")
         ticks.close()
     with Log(tmp_path / "home", maintenance_interval=None) as log:
         assert log.check().problems == ()

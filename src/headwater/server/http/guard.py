@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -70,7 +71,7 @@ class Guard:
         try:
             self._check_site(request, origin, allowed=allowed)
             holder = await self._holder(request)
-            scope.setdefault("state", {})["holder"] = holder
+            scope.setdefault("state", {}).update(holder=holder, still=partial(self._still, request, holder))
             if holder is NO_KEY and _asks_for_key(scope["path"]):
                 raise _no_key()  # before its body is read
             self._check_length(request)
@@ -115,6 +116,16 @@ class Guard:
         if holder is None:
             raise Unauthenticated("unknown key", hint="It may have been removed: headwater key ls shows the names.")
         return holder
+
+    async def _still(self, request: HTTPConnection, holder: Holder) -> bool:
+        """Whether the request would have the same rights if it came now: one that lasts is asked again and again."""
+        identities = self._state.identities
+        if identities is None or holder is NO_KEY:
+            return True
+        try:
+            return await identities.holder(key_of(request) or "") == holder
+        except HeadwaterError:  # it has ended, or what it is good for cannot be put on record
+            return False
 
     # How much
 

@@ -2,7 +2,8 @@
 
 What it is: ``Events`` makes one message for all listeners; ``EventStream`` sends messages as server-sent events.
 Invariants: only the latest message is kept: a slow listener misses messages and costs no memory. Without listeners
-nothing is read. A client that does not read for too long is disconnected.
+nothing is read. A client that does not read for too long is disconnected, and so is one whose key has ended, was
+removed or is good for something else now: before the next message.
 Not here: the status itself (``server/status/status_reader.py``); subscriptions to views, which miss nothing
 (``broker.py``).
 Read next: ``server/status/status_reader.py``.
@@ -178,6 +179,15 @@ async def _first(*awaited: Awaitable[Any]) -> None:
             task.cancel()
 
 
+Still = Callable[[], Awaitable[bool]]
+
+
+def still_of(scope: Scope) -> Still:
+    """Asks whether the rights are still those with which the request came; see ``server/http/guard.py``."""
+    still: Still = scope["state"]["still"]
+    return still
+
+
 class EventStream(Response):
     """A response of server-sent events, made by ``written`` of each message."""
 
@@ -197,7 +207,6 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all messages, until they end or the client is gone."""
-        del scope
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),
@@ -208,7 +217,7 @@ class EventStream(Response):
         except BaseException:
             await self._messages.aclose()
             raise
-        pump = asyncio.ensure_future(self._pump(send))
+        pump = asyncio.ensure_future(self._pump(send, still_of(scope)))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -219,8 +228,10 @@ class EventStream(Response):
                 await pump
             await self._messages.aclose()
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, send: Send, still: Still) -> None:
         async for message in self._messages:
+            if not await still():
+                break
             try:
                 async with asyncio.timeout(self._seconds):
                     await send({"type": "http.response.body", "body": self._written(message), "more_body": True})

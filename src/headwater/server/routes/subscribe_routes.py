@@ -22,7 +22,7 @@ from headwater.server.http.answers import status_of
 from headwater.server.http.guard import WEBSOCKET_REFUSED, needs
 from headwater.server.http.masked_answers import Reader
 from headwater.server.realtime.broker import SubscriberMessage
-from headwater.server.realtime.status_events import EventStream, HeldStream
+from headwater.server.realtime.status_events import EventStream, HeldStream, still_of
 from headwater.server.realtime.subscriber_messages import ResumeToken
 
 if TYPE_CHECKING:
@@ -109,7 +109,11 @@ async def _carry(socket: WebSocket, messages: HeldStream[SubscriberMessage], sta
 
 
 async def _pump(socket: WebSocket, messages: HeldStream[SubscriberMessage], seconds: float) -> None:
+    still = still_of(socket.scope)
     async for message in messages:
+        if not await still():
+            await socket.close(WEBSOCKET_REFUSED + 401, "the key has ended, or its rights have changed")
+            return
         if message.data is not None:  # WebSocket has its own pings
             async with asyncio.timeout(seconds):
                 await socket.send_text(message.data)

@@ -22,6 +22,7 @@ from headwater.errors import BackupRefused, CorruptSegment
 from headwater.log.home import Log
 from headwater.log.maintenance.audit_trail import AuditEntry, local_user, note_audit
 from headwater.log.maintenance.removal_pin import RemovalPin
+from headwater.objects.object_address import ObjectAddress
 from headwater.upkeep.backup.backup_cut import TopicDeleted, take_cut
 from headwater.upkeep.backup.backup_manifest import BackupManifest, new_id
 from headwater.upkeep.backup.backup_places import BackupPlaces
@@ -79,6 +80,7 @@ def create_backup(
     >>> report.manifest.rows, str(report.manifest.token)
     (2, 'orders:0=2')
     """
+    _refuse_inside(log.home, address_of(to))
     repository, pin, began = BackupRepository.at(to, key, make=True), RemovalPin(log.home), time.monotonic()
     while not pin.acquire():
         if time.monotonic() - began > PIN_SECONDS:
@@ -104,6 +106,17 @@ def create_backup(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         pin.release()
+
+
+def _refuse_inside(home: Path, address: str) -> None:
+    """A backup in the home is lost with it."""
+    place = ObjectAddress.parse(address)
+    if address.startswith("file:") and place.path.resolve().is_relative_to(home.resolve()):
+        raise BackupRefused(
+            f"{place.path} is in the home {home}, which it would be a backup of",
+            detail="What damages or removes the home takes such a backup with it.",
+            hint="Give it a folder elsewhere, best on another disk, or a bucket.",
+        )
 
 
 def _missing(error: Exception) -> CorruptSegment:

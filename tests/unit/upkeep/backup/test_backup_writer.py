@@ -105,6 +105,16 @@ def test_a_home_of_other_origin_is_refused(log: Log, tmp_path: Path) -> None:
         create_backup(other, tmp_path / "backups")
 
 
+@pytest.mark.parametrize("place", ["home/backups", "home", "link/backups"])
+def test_a_place_in_the_home_is_refused(log: Log, tmp_path: Path, place: str) -> None:
+    (tmp_path / "link").symlink_to(log.home)
+
+    with pytest.raises(BackupRefused, match="is in the home"):
+        create_backup(log, tmp_path / place)
+
+    assert not (log.home / "backups").exists()
+
+
 def test_maintenance_during_a_backup_removes_no_file_and_the_next_round_does(log: Log) -> None:
     topic = log.topic("state", "k BIGINT, n BIGINT", key="k", compact=True)
     topic.append([{"k": 1, "n": 1}])
