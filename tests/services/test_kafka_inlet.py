@@ -460,15 +460,8 @@ def test_a_killed_inlet_loses_nothing_and_doubles_nothing(
     assert sorted(found) == list(range(count))
 
 
-<<<<<<< HEAD
 def started(app: Path) -> AbstractContextManager[subprocess.Popen[str]]:
     return running("headwater.cli.main", "inlet", "run", app, "--json")
-=======
-def started(app: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "headwater.cli.main", "inlet", "run", str(app), "--json"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environment)
->>>>>>> trust
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_followed_again(

@@ -155,13 +155,7 @@ def test_a_home_forwards_when_it_is_online(kafka: KafkaBroker, address: str, tmp
                 readings.append([{"id": next(ids)} for _ in range(20)])
 
         take_readings(50)
-<<<<<<< HEAD
         with running(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as forwarding:
-=======
-        with subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-        ) as forwarding:
->>>>>>> trust
             assert forwarding.stderr is not None
             eventually(lambda: len(there()) == 1_000, "what was written before")
             writer = threading.Thread(target=take_readings, args=(200,))

@@ -201,22 +201,9 @@ def test_killed_anywhere_the_views_go_on_exactly_once(address: str, tmp_path: Pa
     model.change()
 
     for kill in range(KILLS + 1):
-<<<<<<< HEAD
         with running("tests.services.kafka_view_runner", home, address) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("tick")
-=======
-        with subprocess.Popen(
-            [sys.executable, "-m", "tests.services.kafka_view_runner", home, address],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        ) as running:
-            assert running.stdout is not None
-            assert running.stdout.readline().startswith("tick")
->>>>>>> trust
             for _ in range(model.random.randrange(1, 4)):
                 model.change()  # ticks follow while we write; the kill comes in the middle of one, or between two
             if kill == KILLS:

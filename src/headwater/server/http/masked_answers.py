@@ -23,13 +23,8 @@ import pyarrow as pa
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-<<<<<<< HEAD
-from headwater.errors import Forbidden
-from headwater.log.maintenance.audit_trail import AUDIT_TOPIC, is_of_trail
-=======
 from headwater.errors import Forbidden, HeadwaterError
-from headwater.log.maintenance.audit_trail import AUDIT_TOPIC
->>>>>>> decide
+from headwater.log.maintenance.audit_trail import AUDIT_TOPIC, is_of_trail
 from headwater.log.schema.column_masks import ColumnMasks
 from headwater.log.schema.personal_columns import Mask
 from headwater.server.http.keys import Holder, Keys
