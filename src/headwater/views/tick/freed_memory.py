@@ -23,13 +23,14 @@ HELD_BYTES_MIN = 32 << 20
 
 
 def release_memory() -> None:
-    """Give back what a large tick held: its rows may be in cycles of Python objects, and Arrow keeps what was freed.
+    """Give back what a large tick held: its rows may be in cycles of Python objects, and what was freed stays in the
+    heaps of C and of Arrow (80 to 180 MB in that of C after 5 million changes).
 
     A look at every object of the process takes 0.1 s and more: only where Arrow still holds much.
     """
     if pa.total_allocated_bytes() >= HELD_BYTES_MIN:
         gc.collect()
-    pa.default_memory_pool().release_unused()
+    return_freed()
 
 
 def return_freed() -> None:
