@@ -214,7 +214,7 @@ def test_settings_are_kafkas_settings(kafka: KafkaBroker, log: KafkaLog, prefix:
 # The command line
 
 
-def test_the_command_line_sees_a_log_on_kafka(log: KafkaLog, tmp_path: Path) -> None:
+def test_the_command_line_sees_a_log_on_kafka(kafka: KafkaBroker, log: KafkaLog, tmp_path: Path) -> None:
     def run(*words: str, stdin: str = "", status: int = 0) -> Any:
         result = CliRunner().invoke(cli, [*words, "--json"], input=stdin)
         assert result.exit_code == status, result.stderr
@@ -248,8 +248,14 @@ def test_the_command_line_sees_a_log_on_kafka(log: KafkaLog, tmp_path: Path) -> 
     assert refused["code"] == "invalid_declaration"
     [refused] = run("topic", "ls", "--home", log.address, status=2)
     assert "a home is a folder" in refused["message"]
-    run("topic", "delete", "users", "--yes", *at)
+    log.topic("gone", "n INT")
+    kafka.remake(log.kafka_name("gone"))
+    [refused] = run("topic", "ls", *at, status=2)  # beside those that are there
+    assert refused["code"] == "unknown_topic"
+    for name in ("users", "gone"):
+        run("topic", "delete", name, "--yes", *at)
     assert run("topic", "ls", *at) == [[]]
+    assert kafka.exists(log.kafka_name("gone")), "of a topic that is gone only the declaration went"
 
 
 # Several processes
