@@ -91,6 +91,10 @@ def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
     kafka: KafkaBroker, log: KafkaLog, prefix: str
 ) -> None:
     """librdkafka's own producer, told nothing of a partitioner, is the oracle of where crc32 places a key."""
+
+    def places(key: str) -> list[int]:
+        return [int(partitions_of([key.encode()], 4, each)[0]) for each in ("murmur2", "crc32")]
+
     keys = ["", *(str(n) for n in range(9, 2_000, 97)), "ü" * 7, "a much longer key, of forty bytes and more"]
     for name in ("ours", "theirs", "mixed", "javas"):
         kafka.create(f"{prefix}{name}", 4)
@@ -121,6 +125,15 @@ def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
     assert {row["id"] for row in mixed.rows()} == set(keys[1:])
     with KafkaLog(log.address) as other:
         assert other.get_topic("mixed").settings.partitioner == "crc32"
+        # A process that writes all the while learns of it. This key has one place, whoever looks.
+        [anywhere, *_] = [key for key in keys if len({*places(key)}) == 1]
+        declare_table(other, "ours", "id STRING, name STRING", key="id", partitions=4, partitioner="murmur2")
+
+    def learned() -> bool:
+        ours.upsert([{"id": anywhere, "name": "Grace"}])
+        return ours.topic.settings.partitioner == "murmur2"
+
+    eventually(learned, "the writer sees the newer declaration")
 
 
 def test_a_topic_that_is_there_already_is_taken_as_it_is(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
