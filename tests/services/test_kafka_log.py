@@ -91,6 +91,10 @@ def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
     kafka: KafkaBroker, log: KafkaLog, prefix: str
 ) -> None:
     """librdkafka's own producer, told nothing of a partitioner, is the oracle of where crc32 places a key."""
+
+    def places(key: str) -> list[int]:
+        return [int(partitions_of([key.encode()], 4, each)[0]) for each in ("murmur2", "crc32")]
+
     keys = ["", *(str(n) for n in range(9, 2_000, 97)), "ü" * 7, "a much longer key, of forty bytes and more"]
     for name in ("ours", "theirs", "mixed", "javas"):
         kafka.create(f"{prefix}{name}", 4)
@@ -121,6 +125,15 @@ def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
     assert {row["id"] for row in mixed.rows()} == set(keys[1:])
     with KafkaLog(log.address) as other:
         assert other.get_topic("mixed").settings.partitioner == "crc32"
+        # A process that writes all the while learns of it. This key has one place, whoever looks.
+        [anywhere, *_] = [key for key in keys if len({*places(key)}) == 1]
+        declare_table(other, "ours", "id STRING, name STRING", key="id", partitions=4, partitioner="murmur2")
+
+    def learned() -> bool:
+        ours.upsert([{"id": anywhere, "name": "Grace"}])
+        return ours.topic.settings.partitioner == "murmur2"
+
+    eventually(learned, "the writer sees the newer declaration")
 
 
 def test_a_topic_that_is_there_already_is_taken_as_it_is(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
@@ -214,7 +227,7 @@ def test_settings_are_kafkas_settings(kafka: KafkaBroker, log: KafkaLog, prefix:
 # The command line
 
 
-def test_the_command_line_sees_a_log_on_kafka(log: KafkaLog, tmp_path: Path) -> None:
+def test_the_command_line_sees_a_log_on_kafka(kafka: KafkaBroker, log: KafkaLog, tmp_path: Path) -> None:
     def run(*words: str, stdin: str = "", status: int = 0) -> Any:
         result = CliRunner().invoke(cli, [*words, "--json"], input=stdin)
         assert result.exit_code == status, result.stderr
@@ -248,8 +261,14 @@ def test_the_command_line_sees_a_log_on_kafka(log: KafkaLog, tmp_path: Path) -> 
     assert refused["code"] == "invalid_declaration"
     [refused] = run("topic", "ls", "--home", log.address, status=2)
     assert "a home is a folder" in refused["message"]
-    run("topic", "delete", "users", "--yes", *at)
+    log.topic("gone", "n INT")
+    kafka.remake(log.kafka_name("gone"))
+    [refused] = run("topic", "ls", *at, status=2)  # beside those that are there
+    assert refused["code"] == "unknown_topic"
+    for name in ("users", "gone"):
+        run("topic", "delete", name, "--yes", *at)
     assert run("topic", "ls", *at) == [[]]
+    assert kafka.exists(log.kafka_name("gone")), "of a topic that is gone only the declaration went"
 
 
 # Several processes

@@ -71,7 +71,9 @@ AFTER = ("answer lost", "half an answer", "silence after it took effect")
 def test_a_request_that_fails_once_is_repeated(
     server: S3Server, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_store, "REQUEST_SECONDS_MAX", 2)
+    silent = "silence" in fault
+    if silent:  # elsewhere a busy machine may take longer than that for a request, which would be repeated too
+        monkeypatch.setattr(s3_store, "REQUEST_SECONDS_MAX", 3)
     path, prefix = tmp_path / "file", f"faults/{fault.replace(' ', '-')}"
     path.write_bytes(b"x" * 100_000)
     with FaultyProxy(server.port) as proxy:
@@ -86,7 +88,7 @@ def test_a_request_that_fails_once_is_repeated(
 
     assert found == path.read_bytes()
     assert created is (fault in BEFORE)  # it was ours in any case: whoever needs to know compares
-    assert asked == 3 * 2
+    assert asked >= 3 * 2 if silent else asked == 3 * 2
     assert S3ObjectStore(BUCKET, prefix, endpoint=server.endpoint).get("a") == b"one"
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from headwater.kafka.kafka_topic import KafkaTopic
 
 DELIVERY_SECONDS_MAX = 60.0
-SAME_AGE_S = 1.0  # so long ago a topic that is written to was seen to be the one that is declared, at most
 STEP_S = 0.02
 
 
@@ -174,8 +173,8 @@ class KafkaAppender(TopicRows):
         self, batch: pa.RecordBatch, deleted: bool | pa.Array = False, partition: int | None = None
     ) -> Iterator[tuple[str, KafkaRecord]]:
         """Rows as messages, each with the name of the Kafka topic."""
+        self._topic.log.look_again(self._topic)
         settings, name = self._topic.settings, self._topic.kafka_name
-        self._topic.log.check_same([self._topic], age=SAME_AGE_S)
         batch = self._conformed(batch, deleted)
         if settings.key:
             parts: list[tuple[int | None, pa.RecordBatch]] = [(None, batch)]

@@ -292,6 +292,13 @@ class KafkaLog:
             self._same(topic.row(), found[self.kafka_name(topic.name)])
             self._same_at[topic.name] = now
 
+    def look_again(self, topic: KafkaTopic) -> None:
+        """Before a write: a topic that was the declared one a second ago at most, as it was declared then."""
+        self.check_same([topic], age=SAME_AGE_S)
+        row = self.declarations.find(topic.name)
+        if row is not None and row.id == topic.id:
+            topic.follow(row)  # another process may have declared a column, or where keys go
+
     def _same(self, row: TopicRow, facts: KafkaTopicFacts | None) -> KafkaTopicFacts:
         """What Kafka says of a topic, if it is the one that was declared."""
         kafka_name, declared = self.kafka_name(row.name), row.settings.partitions

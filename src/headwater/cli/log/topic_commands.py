@@ -14,9 +14,19 @@ import typer
 
 from headwater.cli.command_options import HomeOption, JsonOption, LogOption, TopicArgument, opened_log
 from headwater.cli.log.create_topic import create
-from headwater.cli.output import ListColumns, answer, answer_list, console, say, show_facts, show_table, write_json
+from headwater.cli.output import (
+    ListColumns,
+    answer,
+    answer_list,
+    console,
+    say,
+    show_error,
+    show_facts,
+    show_table,
+    write_json,
+)
 from headwater.cli.quantities import show_bytes, show_count, show_duration_ms
-from headwater.errors import Misuse, UnknownTopic
+from headwater.errors import DeclarationConflict, HeadwaterError, Misuse, UnknownTopic
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventLog, EventTopic
@@ -37,7 +47,7 @@ def ls(home: HomeOption = None, log_address: LogOption = None, as_json: JsonOpti
     from headwater.log.contract import Capability
 
     with opened_log(home, log_address, as_json=as_json) as log:
-        topics = [topic.describe(times=False) for topic in log.topics()]
+        topics, broken = _descriptions(log)
         gapless = Capability.GAPLESS_OFFSETS in log.capabilities
     columns: ListColumns = {
         "topic": "name",
@@ -49,6 +59,21 @@ def ls(home: HomeOption = None, log_address: LogOption = None, as_json: JsonOpti
     }
     empty = 'no topics yet; make one: headwater topic create NAME --schema "…"'
     answer_list(topics, columns, empty=empty, as_json=as_json)
+    for error in broken:
+        show_error(error, as_json=as_json)
+    if broken:
+        raise typer.Exit(broken[0].exit_status)
+
+
+def _descriptions(log: EventLog) -> tuple[list[dict[str, Any]], list[HeadwaterError]]:
+    """The topics, and what is wrong with those that others deleted, or changed, under the log."""
+    found, broken = [], list[HeadwaterError]()
+    for topic in log.topics():
+        try:
+            found.append(topic.describe(times=False))
+        except (UnknownTopic, DeclarationConflict) as error:
+            broken.append(error)
+    return found, broken
 
 
 def _rows(description: dict[str, Any]) -> int:
