@@ -324,6 +324,29 @@ def test_what_did_not_come_in_time_is_told_when_the_watermark_has_passed(tmp_pat
         assert silent.verify().equal
 
 
+def test_aggregates_of_the_variables_of_a_match_s_rows(tmp_path: Path) -> None:
+    of_names = {
+        "how_many": ("count(CLASSIFIER(b))", 2),
+        "last": ("max(CLASSIFIER())", "C"),
+        "first": ("min(CLASSIFIER())", "A"),
+        "different": ("count(DISTINCT CLASSIFIER())", 3),
+        "which": ("array_sort(collect_set(CLASSIFIER()))", ["A", "B", "C"]),
+        "together": ("sum(v) + count(CLASSIFIER())", 8),
+    }
+    measures = ", ".join(f"{sql} AS {name}" for name, (sql, _) in of_names.items())
+    with hw.App("shop", home=tmp_path / "home") as app:
+        steps = app.topic("steps", "t BIGINT, v BIGINT")
+        matches = app.view(
+            "matches",
+            f"SELECT * FROM steps MATCH_RECOGNIZE (ORDER BY t MEASURES {measures} PATTERN (A B+ C) "
+            "DEFINE B AS v > 1, C AS v < 0)",
+        )
+        steps.append([{"t": t, "v": v} for t, v in enumerate([0, 2, 3, -1])])
+        app.tick()
+
+        assert list(matches.rows()) == [{name: value for name, (_, value) in of_names.items()}]
+
+
 def test_a_table_of_rules_gives_the_parameters(tmp_path: Path) -> None:
     with hw.App("bank", home=tmp_path / "home") as app:
         payments = app.topic("payments", "card STRING, amount INT, at TIMESTAMP", event_time="at")

@@ -394,10 +394,10 @@ class _MatchCompiler:
 
     def _aggregates(self, row_columns: tuple[PlanColumn, ...]) -> list[PlanColumn]:
         """The aggregates that Spark computes of the rows of a match."""
-        found = []
+        found, members = [], (*row_columns, PlanColumn("_classifier", "STRING"))
         for each in self.program.aggregates:
             if not each.shortcut:
-                (column,) = self._described(f"SELECT {each.sql} AS a FROM _given", {"_given": row_columns})
+                (column,) = self._described(f"SELECT {each.sql} AS a FROM _given", {"_given": members})
                 found.append(PlanColumn(each.name, column.type))
         return found
 
