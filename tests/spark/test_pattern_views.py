@@ -406,11 +406,25 @@ def test_rows_are_ordered_by_their_place_in_the_log_where_a_query_names_it(tmp_p
             "WITHIN INTERVAL '1' MINUTE DEFINE b AS true)",
             'emit="final"',
         ),
+        (
+            "SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY id PATTERN (a b) WITHIN INTERVAL '1' MINUTE)",
+            "the first ORDER BY item is a BIGINT, at line 1, column 48",
+        ),
+        ("SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY more PATTERN (a))", "rows cannot be ordered by a MAP"),
+        ("SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY more ORDER BY at PATTERN (a))", "parted by more, a MAP"),
+        (
+            "SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY at MEASURES sum(symbol) AS x PATTERN (a))",
+            "sum cannot be taken of symbol, a STRING",
+        ),
+        (
+            "SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY at MEASURES max(a.more) AS x PATTERN (a))",
+            "max cannot be taken of more, a MAP",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_declared(tmp_path: Path, sql: str, said: str) -> None:
     with hw.App("market", home=tmp_path / "home") as app:
-        app.table("trades", "id BIGINT, symbol STRING, price INT, at TIMESTAMP", key="id")
+        app.table("trades", "id BIGINT, symbol STRING, price INT, at TIMESTAMP, more MAP<STRING, INT>", key="id")
         with pytest.raises((InvalidDeclaration, InvalidView)) as refused:
             app.view("v", sql)
         assert said in str(refused.value)
