@@ -324,6 +324,29 @@ def test_what_did_not_come_in_time_is_told_when_the_watermark_has_passed(tmp_pat
         assert silent.verify().equal
 
 
+def test_aggregates_of_the_variables_of_a_match_s_rows(tmp_path: Path) -> None:
+    of_names = {
+        "how_many": ("count(CLASSIFIER(b))", 2),
+        "last": ("max(CLASSIFIER())", "C"),
+        "first": ("min(CLASSIFIER())", "A"),
+        "different": ("count(DISTINCT CLASSIFIER())", 3),
+        "which": ("array_sort(collect_set(CLASSIFIER()))", ["A", "B", "C"]),
+        "together": ("sum(v) + count(CLASSIFIER())", 8),
+    }
+    measures = ", ".join(f"{sql} AS {name}" for name, (sql, _) in of_names.items())
+    with hw.App("shop", home=tmp_path / "home") as app:
+        steps = app.topic("steps", "t BIGINT, v BIGINT")
+        matches = app.view(
+            "matches",
+            f"SELECT * FROM steps MATCH_RECOGNIZE (ORDER BY t MEASURES {measures} PATTERN (A B+ C) "
+            "DEFINE B AS v > 1, C AS v < 0)",
+        )
+        steps.append([{"t": t, "v": v} for t, v in enumerate([0, 2, 3, -1])])
+        app.tick()
+
+        assert list(matches.rows()) == [{name: value for name, (_, value) in of_names.items()}]
+
+
 def test_a_table_of_rules_gives_the_parameters(tmp_path: Path) -> None:
     with hw.App("bank", home=tmp_path / "home") as app:
         payments = app.topic("payments", "card STRING, amount INT, at TIMESTAMP", event_time="at")
@@ -383,11 +406,25 @@ def test_rows_are_ordered_by_their_place_in_the_log_where_a_query_names_it(tmp_p
             "WITHIN INTERVAL '1' MINUTE DEFINE b AS true)",
             'emit="final"',
         ),
+        (
+            "SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY id PATTERN (a b) WITHIN INTERVAL '1' MINUTE)",
+            "the first ORDER BY item is a BIGINT, at line 1, column 48",
+        ),
+        ("SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY more PATTERN (a))", "rows cannot be ordered by a MAP"),
+        ("SELECT * FROM trades MATCH_RECOGNIZE (PARTITION BY more ORDER BY at PATTERN (a))", "parted by more, a MAP"),
+        (
+            "SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY at MEASURES sum(symbol) AS x PATTERN (a))",
+            "sum cannot be taken of symbol, a STRING",
+        ),
+        (
+            "SELECT * FROM trades MATCH_RECOGNIZE (ORDER BY at MEASURES max(a.more) AS x PATTERN (a))",
+            "max cannot be taken of more, a MAP",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_declared(tmp_path: Path, sql: str, said: str) -> None:
     with hw.App("market", home=tmp_path / "home") as app:
-        app.table("trades", "id BIGINT, symbol STRING, price INT, at TIMESTAMP", key="id")
+        app.table("trades", "id BIGINT, symbol STRING, price INT, at TIMESTAMP, more MAP<STRING, INT>", key="id")
         with pytest.raises((InvalidDeclaration, InvalidView)) as refused:
             app.view("v", sql)
         assert said in str(refused.value)

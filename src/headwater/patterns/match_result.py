@@ -21,6 +21,7 @@ from headwater.patterns.expressions.navigation import Anchor
 from headwater.patterns.member_aggregates import computed
 
 if TYPE_CHECKING:
+    from headwater.patterns.expressions.measure_split import Aggregate
     from headwater.patterns.pattern_program import PatternProgram
 
 MATCHED, EMPTY, UNMATCHED, TIMED_OUT = 0, 1, 2, 3
@@ -212,10 +213,18 @@ class MatchResult:
         for aggregate in self.program.aggregates:
             if aggregate.shortcut:
                 output, member = self.members(aggregate.name)
-                column = None if aggregate.column is None else rows.column(aggregate.column)
+                column = None if aggregate.column is None else self._column(rows, aggregate)
+                if aggregate.column == "_classifier":
+                    member = np.arange(len(member))
                 values = computed(aggregate.function, column, output, member, len(self))
                 columns[aggregate.name] = pc.if_else(pa.array(unmatched), None, values)
         return pa.table(columns)
+
+    def _column(self, rows: pa.Table, aggregate: Aggregate) -> pa.ChunkedArray:
+        """What an aggregate is taken of: a column of the rows, or the variable of each member row."""
+        if aggregate.column == "_classifier":
+            return pa.chunked_array([self._names_at(self._expanded(aggregate.name)[1])])
+        return rows.column(aggregate.column)
 
     def member_table(self, rows: pa.Table) -> pa.Table:
         """The member rows of the aggregates that Spark computes: ``_row``, ``_aggregate``, ``_classifier``, columns."""

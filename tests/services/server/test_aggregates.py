@@ -151,8 +151,8 @@ def test_a_command_that_hangs_is_ended_and_the_next_one_is_answered(bank: Server
 
 
 def test_a_command_that_leaves_or_a_killed_process_does_not_end_the_server(bank: ServerProcess) -> None:
-    left = bank.post("/v1/aggregates/account/left/leave", status=503)["error"]
     quit = bank.post("/v1/aggregates/account/left/quit", status=500)["error"]
+    left = bank.post("/v1/aggregates/account/left/leave", status=503)["error"]
     for pid in eventually(lambda: workers(bank)):
         os.kill(pid, signal.SIGKILL)
     after = bank.post("/v1/aggregates/account/left/deposit", {"cents": 5})

@@ -116,7 +116,9 @@ class MeasureSplitter:
         sql = navigator.without_mode(node, render(navigator.text, node.span, replaced))
         final = node.mode.startswith("FINAL")
         shortcut = name in SHORTCUTS and "DISTINCT" not in node.mode and len(node.parts) == 1
-        shortcut = shortcut and "_classifier" not in replaced.values()
+        if "_classifier" in replaced.values():
+            shortcut = shortcut and name in ("COUNT", "MIN", "MAX")
+            columns.append("_classifier")
         if shortcut and not columns and node.parts[0].kind != "star":  # count(1), sum(2)
             columns.append(navigator.columns.name_of(render(navigator.text, node.parts[0].span, {})))
         key = (sql.casefold(), next(iter(scopes), None), final)

@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 import numpy as np
 from sqlglot import exp
 
-from headwater.errors import InvalidDeclaration, InvalidView
+from headwater.errors import InvalidDeclaration, InvalidPattern, InvalidView
 from headwater.log.schema.ddl import parse_view_ddl, spark_type
 from headwater.patterns import MatchClause, PatternProgram, compile_pattern
+from headwater.patterns.clause.pattern_scanner import refuse
 from headwater.views.compiler.algebra.finality import CLOSES
 from headwater.views.compiler.algebra.plan_nodes import Describe
 from headwater.views.compiler.compile import compile_view
@@ -51,6 +52,8 @@ INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
 NUMBERED = (*INTEGERS, *TIMES, "DATE", "BOOLEAN")  # that are sorted as whole numbers
 SORTABLE = (*NUMBERED, "STRING", "FLOAT", "DOUBLE")  # that Arrow sorts as Spark does
+TOTALS = ("sum", "avg")
+ORDERED_BY = "Use columns that have an order: take a value out of the map first."
 ROWS_A_BUCKET = 1024  # of rows that are ordered by a whole number
 BUCKET_US = 600_000_000  # of a clause without WITHIN
 HIDDEN = (
@@ -184,6 +187,8 @@ class _MatchCompiler:
     def compiled(self, options: Mapping[str, Any]) -> tuple[ViewPlan, MatchStage]:
         """The plan of the input, and the stage."""
         given = self._input_columns()
+        if self.describe is None:
+            self._refuse_misfits(given)
         wanted = self._carried(given)
         self.computed = self._computed(given)
         name = self.mention.relation + ROWS
@@ -202,6 +207,30 @@ class _MatchCompiler:
 
     def _shown(self) -> str:
         return f"in the input of MATCH_RECOGNIZE, or its PARTITION BY and ORDER BY: {self.mention.input}"
+
+    def _refuse_misfits(self, given: tuple[PlanColumn, ...]) -> None:
+        """What plain columns cannot be used for, told when the view is declared; of the rest Spark knows the types."""
+        source = next((each for each in self.relations.values() if each.name == self.mention.input.strip("` ")), None)
+        types = {each.name.lower(): each.type for each in (*(source.columns if source else ()), *given) if each.type}
+        clause = self.clause
+        for item in clause.order_by:
+            kind = types.get(item.sql.strip("`").lower())
+            if kind and not is_orderable(kind):
+                refuse(clause.text, item.piece.span, f"rows cannot be ordered by a {kind}", ORDERED_BY)
+            if kind and clause.within_us is not None and item is clause.order_by[0] and kind not in (*TIMES, "DATE"):
+                said = f"WITHIN needs rows in the order of a time, and the first ORDER BY item is a {kind}"
+                refuse(clause.text, item.piece.span, said, "Order by a TIMESTAMP first, such as timestamp_seconds(at).")
+        for sql in clause.partition_by:
+            kind = types.get(sql.strip("`").lower())
+            if kind and not is_orderable(kind):
+                raise InvalidPattern(f"rows cannot be parted by {sql}, a {kind}", hint=ORDERED_BY)
+        plain = {each.name: each.sql.strip("`") for each in self.program.row_columns}
+        for aggregate in self.program.aggregates:
+            name = plain.get(aggregate.column or "", "")
+            kind = types.get(name.lower())
+            if aggregate.shortcut and kind and not _takes(aggregate.function, kind):
+                hint = f"Cast it, or write try_{aggregate.function}(…)." if aggregate.function in TOTALS else ORDERED_BY
+                raise InvalidPattern(f"{aggregate.function} cannot be taken of {name}, a {kind}", hint=hint)
 
     # The input
 
@@ -394,10 +423,10 @@ class _MatchCompiler:
 
     def _aggregates(self, row_columns: tuple[PlanColumn, ...]) -> list[PlanColumn]:
         """The aggregates that Spark computes of the rows of a match."""
-        found = []
+        found, members = [], (*row_columns, PlanColumn("_classifier", "STRING"))
         for each in self.program.aggregates:
             if not each.shortcut:
-                (column,) = self._described(f"SELECT {each.sql} AS a FROM _given", {"_given": row_columns})
+                (column,) = self._described(f"SELECT {each.sql} AS a FROM _given", {"_given": members})
                 found.append(PlanColumn(each.name, column.type))
         return found
 
@@ -422,6 +451,12 @@ class _MatchCompiler:
         start, stop = self.clause.pattern_span
         pattern = " ".join(self.clause.text[start:stop].split())
         return f"matches of {pattern} in {self.mention.input}" + (f" by {by}" if by else "")
+
+
+def _takes(function: str, kind: str) -> bool:
+    if function in TOTALS:
+        return kind.partition("(")[0] in (*INTEGERS, "FLOAT", "DOUBLE", "DECIMAL")
+    return function == "count" or is_orderable(kind)
 
 
 def _slots(program: PatternProgram, row_columns: tuple[PlanColumn, ...]) -> tuple[PlanColumn, ...]:

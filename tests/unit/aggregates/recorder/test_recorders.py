@@ -20,6 +20,7 @@ from eventsourcing.persistence import (
 from eventsourcing.utils import Environment
 
 from headwater.aggregates import recorder as ours
+from headwater.aggregates.recorder import history_wait
 from headwater.errors import Misuse
 from headwater.log.home import Log
 
@@ -148,7 +149,8 @@ def test_two_processes_that_track_one_application_do_not_both_get_in(tmp_path: P
         assert recorders[0].max_notification_id() == 20  # what was refused left no event
 
 
-def test_a_stopped_subscription_wakes_at_once(tmp_path: Path) -> None:
+def test_a_stopped_subscription_wakes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_wait, "LOOK_S", 3600.0)  # it would look by itself only then
     with Log(tmp_path / "home") as log:
         recorder = ours.HeadwaterApplicationRecorder(log)
         subscription = recorder.subscribe()
@@ -161,7 +163,7 @@ def test_a_stopped_subscription_wakes_at_once(tmp_path: Path) -> None:
         threading.Thread(target=follow, daemon=True).start()
         subscription.stop()
 
-        assert ended.wait(5)
+        assert ended.wait(120)
 
 
 def test_a_type_of_any_name_is_no_column(tmp_path: Path) -> None:

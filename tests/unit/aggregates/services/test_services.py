@@ -18,6 +18,8 @@ from headwater.errors import (
     Unavailable,
     UnknownAggregate,
 )
+from headwater.log.home import Log
+from headwater.testing import ManualClock
 
 ITEM = {"item": "cup", "amount": 3}
 
@@ -202,18 +204,21 @@ def test_a_request_that_ends_its_processes_is_answered_with_an_error(app):
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-def test_one_whose_lease_is_lost_writes_nothing(app, stale_first):
-    service, answering = declare(app, price, lease="20 milliseconds")
-    id = service.post(ITEM, timeout="1 minute")
-    slow, quick = answering.worker(), answering.worker()
-    [stale] = slow.take(1, timeout=5)
-    time.sleep(0.05)
-    [fresh] = quick.take(1, timeout=5)
+def test_one_whose_lease_is_lost_writes_nothing(tmp_path, stale_first):
+    clock = ManualClock()
+    with hw.App("shop", home=tmp_path / "home") as app:
+        app._log = Log(tmp_path / "home", clock=clock, maintenance_interval=None)
+        service, answering = declare(app, price, lease="1 minute")
+        id = service.post(ITEM, timeout="1 hour")
+        slow, quick = answering.worker(), answering.worker()
+        [stale] = slow.take(1, timeout=0)
+        clock.advance(61)
+        [fresh] = quick.take(1, timeout=0)
 
-    for message in (stale, fresh) if stale_first else (fresh, stale):
-        answering.answer(message)
+        for message in (stale, fresh) if stale_first else (fresh, stale):
+            answering.answer(message)
 
-    assert [row["request_id"] for row in app.get_topic("quote_replies").rows()] == [id]
+        assert [row["request_id"] for row in app.get_topic("quote_replies").rows()] == [id]
 
 
 def test_what_may_work_later_is_tried_again_before_its_deadline(app):
