@@ -246,6 +246,57 @@ def test_the_matches_of_a_search_over_people_are_refused(people: People) -> None
     assert "marker" not in json.dumps(refused).lower()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/searches/watch/{who}", {"query": "Marker"}),
+        ("POST", "/v1/topics/watch_searches/records", {"id": "{who}", "query": "Marker"}),
+        ("POST", "/v1/tables/watch_searches/rows", {"id": "{who}", "query": "Marker"}),
+        (
+            "POST",
+            "/v1/transactions",
+            {"operations": [{"table": "watch_searches", "upsert": [{"id": "{who}", "query": "Marker"}]}]},
+        ),
+    ],
+)
+def test_nobody_learns_a_masked_value_by_a_search_of_his_own(
+    people: People, method: str, path: str, body: dict[str, Any]
+) -> None:
+    _, server, keys = people
+
+    def asked(who: str) -> httpx.Response:
+        text = json.dumps(body).replace("{who}", who)
+        headers = {"authorization": f"Bearer {keys[who]}", "content-type": "application/json"}
+        return server.http.request(method, path.format(who=who), content=text, headers=headers)
+
+    refused, taken = asked("without"), asked("with")
+
+    assert (refused.status_code, taken.status_code) == (403, 200), (refused.text, taken.text)
+    assert "is masked for it" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/claims/mails/marker-claim", {"owner": "me"}),
+        ("/v1/claims/mails/marker-claim/release", {"owner": "me", "claim": "c"}),
+        ("/v1/claims/mails/marker-claim/release", {"owner": "me", "claim": "c", "to": "you"}),
+    ],
+)
+def test_a_refused_claim_tells_its_owner_to_those_who_may_see_it(
+    people: People, path: str, body: dict[str, Any]
+) -> None:
+    _, server, keys = people
+
+    told = {
+        who: server.post(path, body, 422, headers={"authorization": f"Bearer {keys[who]}"})["error"]
+        for who in ("without", "with")
+    }
+
+    assert "marker" not in json.dumps(told["without"])
+    assert told["with"]["data"]["owner"] == "marker"
+
+
 def test_a_consumer_of_a_group_gets_masked_rows(people: People) -> None:
     _, server, keys = people
     said = {}

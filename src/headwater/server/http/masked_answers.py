@@ -135,6 +135,20 @@ class MaskedAnswers:
                 column=masked[0],
             )
 
+    def check_searched(self, holder: Holder, table: str) -> None:
+        """Refuse to write searches over masked columns: what they match would tell which rows have a value."""
+        for searches in self._app.stored_searches.values():
+            if searches.table.name == table:
+                self.check_asked(holder, searches.over, searches.columns.schema.names)
+
+    def sees_all_of(self, holder: Holder, relation: str) -> bool:
+        """Whether nothing of a topic or view is masked for a key, and no row is missing."""
+        rights = holder.privacy
+        if rights.unlimited:
+            return True
+        every_row = rights.every_row or self._rules.of(relation) is None
+        return every_row and all(mark.mask(rights) is None for mark in self._data.of(relation).every)
+
     def check_shown(self, holder: Holder, relation: str, what: str, *, upstream: bool = False) -> None:
         """Refuse an answer that has values of a topic or view, and cannot be masked."""
         self.check_every_row(holder, relation, what, upstream=upstream)

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from headwater.errors import Misuse, TimedOut
+from headwater.errors import Misuse, Rejected, TimedOut
 from headwater.server.http.answers import plain_answer
 from headwater.server.http.guard import needs
+from headwater.server.http.keys import Holder
+from headwater.server.http.masked_answers import Reader
 from headwater.server.routes.topic_routes import IdempotencyKey, SaidOfRows
 
 if TYPE_CHECKING:
@@ -78,30 +82,47 @@ def _claims(routes: APIRouter, state: ServerState, sends: Any, looks: Any) -> No
 
     @routes.post("/v1/claims/{name}/{value}", dependencies=sends)
     async def claim(
-        name: str, value: str, asked: ClaimOwner, said: SaidOfRows, idempotency_key: IdempotencyKey = None
+        name: str,
+        value: str,
+        asked: ClaimOwner,
+        writer: Reader,
+        said: SaidOfRows,
+        idempotency_key: IdempotencyKey = None,
     ) -> Any:
         """Claim a value; 422 with the owner in the data when it is taken. ``Idempotency-Key`` is the claim's id."""
         claims = state.app.get_claims(name)
         metadata = None if said.empty else said
-        made = await state.write(
-            lambda: claims.claim(value, owner=asked.owner, request_id=idempotency_key, metadata=metadata)
-        )
+        with _owner_shown(state, name, writer):
+            made = await state.write(
+                lambda: claims.claim(value, owner=asked.owner, request_id=idempotency_key, metadata=metadata)
+            )
         return plain_answer(made.to_dict())
 
     @routes.post("/v1/claims/{name}/{value}/release", dependencies=sends)
-    async def release(name: str, value: str, asked: HeldClaim, idempotency_key: IdempotencyKey = None) -> Any:
+    async def release(
+        name: str, value: str, asked: HeldClaim, writer: Reader, idempotency_key: IdempotencyKey = None
+    ) -> Any:
         """Give a value up, or with ``to`` to another owner; 422 when it is not this owner's and this claim."""
-        claims = state.app.get_claims(name)
-        if asked.to is None:
-            await state.write(
-                lambda: claims.release(value, owner=asked.owner, claim=asked.claim, request_id=idempotency_key)
+        claims, owner, held, to = state.app.get_claims(name), asked.owner, asked.claim, asked.to
+        with _owner_shown(state, name, writer):
+            if to is None:
+                await state.write(lambda: claims.release(value, owner=owner, claim=held, request_id=idempotency_key))
+                return plain_answer({"value": value, "released": True})
+            made = await state.write(
+                lambda: claims.transfer(value, to=to, owner=owner, claim=held, request_id=idempotency_key)
             )
-            return plain_answer({"value": value, "released": True})
-        to = asked.to
-        made = await state.write(
-            lambda: claims.transfer(value, to=to, owner=asked.owner, claim=asked.claim, request_id=idempotency_key)
-        )
         return plain_answer(made.to_dict())
+
+
+@contextmanager
+def _owner_shown(state: ServerState, name: str, holder: Holder) -> Iterator[None]:
+    """A refusal names who has the value, and in which request, to whoever may see that."""
+    try:
+        yield
+    except Rejected:
+        if state.masked.sees_all_of(holder, name):
+            raise
+        raise Rejected("the claim is refused", hint="Who has the value is masked for this key.") from None
 
 
 def _processes(routes: APIRouter, state: ServerState, sends: Any, looks: Any, shown: Any) -> None:

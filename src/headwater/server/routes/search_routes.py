@@ -108,10 +108,11 @@ def router(state: ServerState) -> APIRouter:
 
     @routes.put("/v1/searches/{name}/{id}", dependencies=writes)
     async def put(
-        name: str, id: str, asked: SearchBody, said: SaidOfRows, idempotency_key: IdempotencyKey = None
+        name: str, id: str, asked: SearchBody, writer: Reader, said: SaidOfRows, idempotency_key: IdempotencyKey = None
     ) -> Any:
         """Store a search, or another query under its id. ``cost`` says what it costs beyond the ordinary."""
         searches, metadata = state.app.get_searches(name), None if said.empty else said
+        await state.read(state.masked.check_searched, writer, searches.table.name)
         made = await state.write(
             lambda: searches.put(id, **asked.model_dump(), request_id=idempotency_key, metadata=metadata)
         )

@@ -34,6 +34,7 @@ from headwater.server.status.app_graph import is_system
 
 if TYPE_CHECKING:
     from headwater.log.contract import EventTopic
+    from headwater.server.http.keys import Holder
     from headwater.server.server_state import ServerState
 
 ROWS_MAX = 10_000
@@ -95,6 +96,7 @@ def router(state: ServerState) -> APIRouter:
     async def append(
         topic: str,
         request: Request,
+        writer: Reader,
         said: SaidOfRows,
         headwater_producer: Annotated[str | None, Header(max_length=200)] = None,
         headwater_sequence: Annotated[int | None, Header(ge=0, lt=1 << 46)] = None,
@@ -110,7 +112,7 @@ def router(state: ServerState) -> APIRouter:
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = writable(state, topic)
+            found = writable(state, topic, writer)
             rows = rows_of(
                 body, kind, clock_correction.input_schema(found.schema, found.settings), not_null=not_null(found)
             )
@@ -159,6 +161,7 @@ def router(state: ServerState) -> APIRouter:
     async def upsert(
         table: str,
         request: Request,
+        writer: Reader,
         said: SaidOfRows,
         idempotency_key: IdempotencyKey = None,
         if_version: Annotated[int | None, Query(ge=0)] = None,
@@ -170,7 +173,7 @@ def router(state: ServerState) -> APIRouter:
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = Table(writable(state, table))
+            found = Table(writable(state, table, writer))
             topic = found.topic
             if found.is_multiset:
                 added = rows_of(body, kind, found.schema)
@@ -183,12 +186,14 @@ def router(state: ServerState) -> APIRouter:
         return await _appended(state, body, ready)
 
     @routes.post("/v1/tables/{table}/delete", dependencies=produces, openapi_extra=ROW_BODY)
-    async def delete(table: str, request: Request, said: SaidOfRows, idempotency_key: IdempotencyKey = None) -> Any:
+    async def delete(
+        table: str, request: Request, writer: Reader, said: SaidOfRows, idempotency_key: IdempotencyKey = None
+    ) -> Any:
         """Take rows away: rows with at least the key; without a key whole rows."""
         body, kind = await request.body(), request.headers.get("content-type", "")
 
         def ready() -> Ready:
-            found = Table(writable(state, table))
+            found = Table(writable(state, table, writer))
             fields = [field.with_nullable(True) for field in found.schema]
             rows = rows_of(body, kind, pa.schema(fields), not_null=frozenset(found.key))
             return found.topic, lambda: found.delete(rows, request_id=idempotency_key, metadata=said)
@@ -214,8 +219,9 @@ def not_null(topic: EventTopic) -> frozenset[str]:
     return frozenset({*settings.routed_by, *([event_time] if event_time else [])})
 
 
-def writable(state: ServerState, name: str) -> EventTopic:
+def writable(state: ServerState, name: str, holder: Holder) -> EventTopic:
     topic = state.log.get_topic(name)
+    state.masked.check_searched(holder, name)
     if is_system(name):
         raise Forbidden(f'"{name}" is written by Headwater itself', hint="Append to a topic of yours.", topic=name)
     if topic.settings.captured_by is not None:

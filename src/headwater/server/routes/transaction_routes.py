@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headwater.log.contract import EventTransaction
     from headwater.log.schema.event_metadata import Metadata
     from headwater.log.token import Token
+    from headwater.server.http.keys import Holder
     from headwater.server.server_state import ServerState
 
 Rows = list[dict[str, Any]]
@@ -70,33 +71,36 @@ def router(state: ServerState) -> APIRouter:
 
         So a client that consumes, computes and produces does each row once: ``{"consumer": ID, "commit": {"0": 120}}``.
         """
+        holder: Holder = request.scope["state"]["holder"]
         for operation in asked.operations:
             if operation.consumer is None:
-                check_name_of(request.scope["state"]["holder"], operation.topic or operation.table)
-        token = await state.write(_written, state, asked, idempotency_key, said, owner_of(request))
+                check_name_of(holder, operation.topic or operation.table)
+        token = await state.write(_written, state, asked, idempotency_key, said, holder, owner_of(request))
         return plain_answer({"token": str(token), "repeated": token.repeated})
 
     return routes
 
 
-def _written(state: ServerState, asked: Operations, request_id: str | None, said: Metadata, owner: str) -> Token:
+def _written(
+    state: ServerState, asked: Operations, request_id: str | None, said: Metadata, holder: Holder, owner: str
+) -> Token:
     with state.log.transaction(request_id=request_id, metadata=said) as t:
         for place, operation in enumerate(asked.operations):
             try:
-                _add(state, t, operation, owner)
+                _add(state, t, operation, holder, owner)
             except HeadwaterError as error:
                 error.message = f"operation {place} (counted from 0): {error.message}"
                 raise
     return t.token
 
 
-def _add(state: ServerState, t: EventTransaction, asked: Operation, owner: str) -> None:
+def _add(state: ServerState, t: EventTransaction, asked: Operation, holder: Holder, owner: str) -> None:
     name, kind = _kind(asked)
     if kind == "commit":
         assert asked.commit is not None
         t.commit(state.consumers.find(name, owner).consumer, offsets_of(asked.commit))
         return
-    topic = writable(state, name)
+    topic = writable(state, name, holder)
     rows = getattr(asked, kind)
     if kind == "append":
         schema = clock_correction.input_schema(topic.schema, topic.settings)
