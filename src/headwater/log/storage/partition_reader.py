@@ -59,16 +59,21 @@ class PartitionReader:
         """The offset that the next append will get."""
         with self._lock:
             tail = self._advance()
-            if tail is not None:
+            if tail is not None and self._is_last(tail):
                 return tail.next_offset
-        topic = self.topic()
-        return max(self.registry.sealed_end(topic.id, self.number), self.start_offset())
+        return max(self.registry.sealed_end(self.topic().id, self.number), self.start_offset())
+
+    def _is_last(self, tail: ArrowSegment) -> bool:
+        """Whether nothing is listed behind a tail. Where it was rolled, and the newest segment is just being created,
+        those in between may be sealed already."""
+        return tail.next_base is None or self.registry.sealed_end(self.topic().id, self.number) <= tail.next_offset
 
     def end_of_cut(self, number: int) -> int:
         """The offset after the last row that is listed now and belongs to this cut or an earlier one."""
         with self._lock:
             tail = self._advance()
-            if tail is not None and len(tail.entries) and int(tail.entries[-1]["cut_number"]) <= number:
+            closed = tail is not None and len(tail.entries) and int(tail.entries[-1]["cut_number"]) <= number
+            if tail is not None and closed and self._is_last(tail):
                 return tail.next_offset  # the ordinary case: nothing was written since
         end = self.end_offset()
         position = end
@@ -119,15 +124,16 @@ class PartitionReader:
             if tail is None:
                 return None
         while tail.next_base is not None:
-            following = self._open(tail.next_base)
-            if following is None:
-                # Not created yet, or rolled and sealed meanwhile.
-                newest = max(arrow_bases(self.directory), default=-1)
-                following = self._open(newest) if newest > tail.base_offset else None
-                if following is None:
-                    break
+            following = self._open(tail.next_base) or self._newest_after(tail.base_offset)
+            if following is None:  # not created yet; or rolled and sealed, and the one behind it is not created yet
+                break
             tail = self._tail = following
         return tail
+
+    def _newest_after(self, base: int) -> ArrowSegment | None:
+        """The newest segment in Arrow form behind another one, which may be rolled too."""
+        behind = (each for each in reversed(arrow_bases(self.directory)) if each > base)
+        return next((found for each in behind if (found := self._open(each)) is not None), None)
 
     def _refreshed(self) -> ArrowSegment | None:
         """The known tail segment, or the newest one, with its newest entries."""

@@ -231,3 +231,22 @@ def test_a_partition_that_was_read_before_is_read_as_compaction_left_it(log):
 
     rows = [row for batch in topic.read_partition(0, 0) for row in batch.to_pylist()]
     assert rows == [{"k": 1, "v": 3}, {"k": 0, "v": 4}, {"k": 2, "v": 5}]
+
+
+def test_a_reader_that_is_behind_knows_the_end_while_the_newest_segment_is_being_created(log):
+    topic = log.topic("t", "n INT")
+    topic.append([{"n": 0}])
+    reader, folder = topic.reader(0), topic.directory / "0"
+    assert reader.end_offset() == 1
+    for n in (1, 2):
+        topic.partition(0).roll()
+        topic.append([{"n": n}])
+    topic.partition(0).roll()
+    log.maintain()
+    newest = folder / f"{3:020d}.arrow"
+    assert list(folder.glob("*.arrow")) == [newest]
+    (folder / "empty").touch()
+    (folder / "empty").rename(newest)  # as its writer leaves it for a moment
+
+    assert reader.end_offset() == 3
+    assert reader.end_of_cut(log.cut_counter.now()) == 3
