@@ -165,11 +165,12 @@ class KafkaConsumer:
         group, topic = self.topic.group(self.group), self.topic
         start, end = topic.start_offsets()[partition], topic.end_offsets()[partition]
         position = self._position.get(partition, group.positions().get(partition, 0))
-        side = "after the end" if position > end else "before the start"
+        side, why = "before the start", "Retention, or a deletion of records, took what the group had not read."
+        if position > end:
+            side, why = "after the end", "A broker has lost what it had."
         return OffsetOutOfRange(
             f'offset {position} of group {self.group} is {side} of topic "{topic.name}" partition {partition}',
-            detail=f"The partition holds {start} up to, not including, {end}. Retention, or a deletion of records, "
-            "took what the group had not read.",
+            detail=f"The partition holds {start} up to, not including, {end}. {why}",
             hint=f"Go on without it: headwater group reset {self.group} --topic {topic.name} --to earliest",
             topic=topic.name,
             group=self.group,
