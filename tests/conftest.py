@@ -18,6 +18,7 @@ import functools
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -135,6 +136,8 @@ if STATE == "executors":
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test, in the process that starts the others: they have its environment."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what tests start would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput") or "TMPDIR" in os.environ or not MEMORY.is_dir():
         return
     for left in MEMORY.glob(f"{FOLDER}*"):
