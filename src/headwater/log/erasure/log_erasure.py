@@ -13,25 +13,34 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.errors import Misuse
+from headwater.errors import Conflict, Misuse
 from headwater.hints import suggestion
 from headwater.log.erasure.erased_people import Erased, ErasedPeople
 from headwater.log.erasure.erasure_records import LOG, ErasureRecord, ErasureRecords
 from headwater.log.erasure.expired_rows import ExpiredRows
 from headwater.log.erasure.personal_rows import ERASED_REASON, PersonalRows, rules_with_copies
 from headwater.log.erasure.purposes import Purposes
-from headwater.log.erasure.segment_erasure import Clean, ErasedPartition, erase_partition, find_in_partition
+from headwater.log.erasure.segment_erasure import (
+    Clean,
+    ErasedPartition,
+    erase_partition,
+    find_in_partition,
+    refuse_beside_backup,
+)
 from headwater.log.storage.locks import FileLock
 
 if TYPE_CHECKING:
     from headwater.log.home import Log
     from headwater.log.topic import Topic
+
+logger = logging.getLogger("headwater.log")
 
 LOCK = "erasure.lock"
 
@@ -181,6 +190,7 @@ def erase_person(log: Log, subject: str, value: str) -> tuple[ErasureRecord, lis
         work = LogErasure(log, ErasedPeople.of(subject, value, b""))
         if known is not None and known.phase != LOG and not names_of(work.find()):
             return known, work.run()  # asked again: what views have done stands
+        refuse_beside_backup(log.home, "Nothing was changed.")
         record = records.request(subject, value, now_us=log.clock.now_us())
         found = work.run()
         records.finish_log(record)
@@ -188,13 +198,17 @@ def erase_person(log: Log, subject: str, value: str) -> tuple[ErasureRecord, lis
 
 
 def resume(log: Log) -> bool:
-    """End the erasures that a process has begun; False while another one is at work on them."""
+    """End the erasures that a process has begun; False while that cannot be: it is tried again."""
     records = ErasureRecords(log.catalog)
     if not records.in_phase(LOG):
         return True
     with at_work(log, wait=False) as got:
         if got:
-            end_begun(log)
+            try:
+                end_begun(log)
+            except Conflict as error:  # a backup copies files, or the person's rows are appended all the time
+                logger.warning("an erasure waits: %s", error.message)
+                return False
     return got
 
 

@@ -117,12 +117,7 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: Erased, clean
     seal_closed(topic, number, wait=True)  # also the Arrow form that a killed sealing left beside the sealed one
     directory = partition_directory(topic, number)
     with maintenance_lock(directory, wait=True):
-        if is_held(topic.log.home):
-            raise Conflict(
-                f"a backup of {topic.log.home} is copying files, which an erasure removes",
-                hint="Run the same line again when it is done.",
-                home=str(topic.log.home),
-            )
+        refuse_beside_backup(topic.log.home, "What was begun is on record: it is ended when the backup is done.")
         sweep(topic, number, directory)  # of a run before this one, that was killed: its old files hold the person
         checkpoint_sealed(topic, number)  # of the rows as they are, before some change
         rewriting = _Rewriting(topic, number, directory, rules, people)
@@ -133,6 +128,17 @@ def _erase(topic: Topic, number: int, rules: PersonalRows, people: Erased, clean
             for path in sorted(archive_directory(topic, number).glob("*.parquet*")):
                 rewriting.archived(path)
     return rewriting.done
+
+
+def refuse_beside_backup(home: Path, detail: str) -> None:
+    """An erasure removes files, so it cannot work while a backup copies them."""
+    if is_held(home):
+        raise Conflict(
+            f"a backup of {home} is copying files, which an erasure removes",
+            detail=detail,
+            hint="Run the same line again when it is done.",
+            home=str(home),
+        )
 
 
 class _Rewriting:

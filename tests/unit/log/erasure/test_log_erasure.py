@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.errors import Misuse
-from headwater.log.erasure.erasure_records import ErasureRecords
-from headwater.log.erasure.log_erasure import erase_person
+from headwater.errors import Conflict, Misuse
+from headwater.log.erasure.erasure_records import LOG, ErasureRecords
+from headwater.log.erasure.log_erasure import erase_person, resume
 from headwater.log.home import Log
+from headwater.log.maintenance.removal_pin import RemovalPin
 from headwater.log.topic import Topic
 from tests.every_byte import places_with
 
@@ -124,3 +125,25 @@ def test_a_subject_that_nobody_declared_is_refused(log: Log) -> None:
 
     with pytest.raises(Misuse, match='no topic of this home has personal columns of the subject "user"'):
         erase_person(log, "user", "7")
+
+
+def test_beside_a_backup_nothing_is_begun_and_what_was_begun_waits_for_its_end(log: Log) -> None:
+    topic = orders(log)
+    put(topic, 7)
+    records, backup = ErasureRecords(log.catalog), RemovalPin(log.home)
+
+    backup.acquire()
+    with pytest.raises(Conflict, match="is copying files") as refused:
+        erase_person(log, "user_id", "7")
+    assert refused.value.detail == "Nothing was changed."
+    assert not records.in_phase(LOG)
+
+    records.request("user_id", "7", now_us=log.clock.now_us())  # the backup began just after an erasure had
+    assert not resume(log)
+    assert records.in_phase(LOG)
+    assert rows(topic) == [(0, 0, 7, MARK)]
+
+    backup.release()
+    assert resume(log)
+    assert not records.in_phase(LOG)
+    assert rows(topic) == [(0, 0, None, "")]
