@@ -34,7 +34,7 @@ many = settings(
 @given(st.data())
 def test_a_view_is_its_query_over_the_current_tables_after_every_tick(data: st.DataObject) -> None:
     tables = data.draw(relations(), label="tables")
-    declared = data.draw(views(tables), label="views")
+    declared = data.draw(views(tables, united=True), label="views")
     happening = data.draw(ticks(tables), label="ticks")
     seed = data.draw(st.integers(0, 3), label="seed of the runner")
 
