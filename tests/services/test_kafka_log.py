@@ -136,6 +136,15 @@ def test_keys_of_clients_of_librdkafka_are_in_their_partitions_or_refused(
     eventually(learned, "the writer sees the newer declaration")
 
 
+def test_a_topic_is_found_as_soon_as_another_process_has_declared_it(log: KafkaLog) -> None:
+    log.topic("first", "n INT")
+    with KafkaLog(log.address) as other:
+        assert other.topic_names() == ["first"]
+        log.topic("second", "n INT")
+
+        assert other.get_topic("second").name == "second"
+
+
 def test_a_topic_that_is_there_already_is_taken_as_it_is(kafka: KafkaBroker, log: KafkaLog, prefix: str) -> None:
     kafka.create(f"{prefix}users", 2)
     kafka.send(f"{prefix}users", [(b"1", b'{"name":"Ada"}')], partitioner="murmur2")

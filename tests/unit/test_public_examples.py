@@ -61,7 +61,17 @@ NOT_CALLED_BY_USERS: dict[type | tuple[type, ...], tuple[str, ...]] = {
     Log: (
         *("opened", "check_open", "mark_dirty", "note_recovery", "settle_commits", "wake_maintenance"),
         # Of the contract of a log (log/contract.py): asked by views, sinks and the server.
-        *("address", "capabilities", "find_topic", "limited_cut", "local", "multiset", "shown", "topic_names"),
+        *(
+            "address",
+            "capabilities",
+            "find_topic",
+            "has_local",
+            "limited_cut",
+            "local",
+            "multiset",
+            "shown",
+            "topic_names",
+        ),
     ),
     Topic: (
         *("after_fork", "clock", "close", "directory", "id", "json_batch", "new_reader", "open_partitions"),

@@ -65,8 +65,9 @@ class KafkaDeclarations:
             return dict(self._rows)
 
     def find(self, name: str, *, age: float = AGE_S) -> TopicRow | None:
-        """One topic; None when it is not declared."""
-        return self.rows(age=age).get(name)
+        """One topic; None when it is not declared: that is never an old answer."""
+        found = self.rows(age=age).get(name)
+        return found if found is not None or not age else self.rows(age=0.0).get(name)
 
     def declare(self, wanted: WantedTopic, now_us: int, make: Make) -> TopicRow:
         """Store a declaration, if it says more than the one that is there."""
